@@ -5,6 +5,7 @@ compares and deletes is the control: it must lose payloads, or the race shows no
 """
 
 import contextlib
+import json
 import os
 import random
 import re
@@ -117,6 +118,7 @@ class Writer:
 
     def append_once(self, digests: list[str], generation: int) -> tuple[int, int]:
         self.batch += 1
+        saved = [{"name": f"x{n}", "digest": digest} for n, digest in enumerate(digests)]
         row = (
             [b"s"],
             [b""],
@@ -126,7 +128,7 @@ class Writer:
             [generation],
             [None],
             [os.urandom(16)],
-            [body()],
+            [body(kind="snapshot", content=json.dumps({"saved": saved}))],
         )
         ((seqs, states),) = self.server.call(
             _APPEND, [self.shared.store_id, self.writer, self.batch, *row]
@@ -227,7 +229,7 @@ def test_a_collector_that_was_stopped_for_long_deletes_nothing_in_use(shared: Sh
     """It has buried the digest, sleeps, and deletes after the body was put again and named."""
     writer = Writer(shared, 0)
     digest = writer.payloads.put_text("again and again").digest
-    shared.server.call("SELECT scroll.bury(%s, 0, %s)", [shared.store_id, [digest]])
+    shared.server.call("SELECT scroll.bury(%s, %s)", [shared.store_id, [digest]])
     writer.append([digest])
     writer.payloads.place.bucket.delete([key_of(digest)])
     assert shared.lost() == []
@@ -237,7 +239,7 @@ def test_a_collector_that_was_stopped_for_long_deletes_nothing_in_use(shared: Sh
 def test_what_a_killed_collector_left_goes_with_the_next(shared: Shared) -> None:
     writer = Writer(shared, 0)
     digest = writer.payloads.put_text("left").digest
-    shared.server.call("SELECT scroll.bury(%s, 0, %s)", [shared.store_id, [digest]])
+    shared.server.call("SELECT scroll.bury(%s, %s)", [shared.store_id, [digest]])
     writer.append([digest])  # has an object of its own now
     assert shared.collect() == 1, "its tombstone marks it, however young it is"
     assert shared.lost() == []
@@ -252,16 +254,16 @@ def test_only_a_member_that_may_erase_may_collect(shared: Shared) -> None:
     user = re.sub("//[^@]+@", "//collector:secret@", shared.url)
     with contextlib.closing(Server(parse(user))) as server:
         for statement in (
-            "SELECT scroll.bury(%s, 0, '{}')",
+            "SELECT scroll.bury(%s, '{}')",
             "DELETE FROM scroll.tombstone WHERE store_id = %s",
         ):
             with pytest.raises(StoreReadOnly):
                 server.call(statement, [shared.store_id])
         grant(shared.address, "collector", can_erase=True)
-        assert server.call("SELECT scroll.bury(%s, 0, '{}')", [shared.store_id]) == []
+        assert server.call("SELECT scroll.bury(%s, '{}')", [shared.store_id]) == []
         grant(shared.address, "collector", can_erase=False)
         with pytest.raises(StoreReadOnly):
-            server.call("SELECT scroll.bury(%s, 0, '{}')", [shared.store_id])
+            server.call("SELECT scroll.bury(%s, '{}')", [shared.store_id])
 
 
 def test_young_objects_and_named_ones_stay(shared: Shared) -> None:
@@ -276,3 +278,45 @@ def test_young_objects_and_named_ones_stay(shared: Shared) -> None:
     assert shared.collect(grace=0, only=[young]) == 1
     assert list(shared.payloads().digests()) == [named]
     writer.server.close()
+
+
+def test_a_payload_that_an_event_names_is_not_buried_and_not_collected(shared: Shared) -> None:
+    writer = Writer(shared, 0)
+    named, unnamed = (writer.payloads.put_text(text).digest for text in ("named", "unnamed"))
+    writer.append([named])
+    bury = "SELECT scroll.bury(%s, %s)"
+    digests = [named, unnamed]
+    assert shared.server.call(bury, [shared.store_id, digests]) == [(unnamed,)]
+    shared.server.call(
+        "INSERT INTO scroll.tombstone VALUES (%s, %s, 99, false)", [shared.store_id, named]
+    )
+    assert shared.collect(grace=0) == 1
+    assert list(shared.payloads().digests()) == [named] and shared.lost() == []
+    writer.server.close()
+
+
+def test_an_erasure_reports_a_payload_that_another_event_still_names(
+    shared: Shared, tmp_path: Path
+) -> None:
+    with Store(f"{shared.url}&replica={tmp_path / 'one'}") as store:
+        seq = store.append(Draft(content="TOPSECRET " * 8_000, role="user"))
+        payload = store.log.get(seq).payload
+        assert payload is not None
+        writer = Writer(shared, 0)
+        own = writer.payloads.put_text("not a snapshot").digest
+        pinned = body(
+            kind="snapshot", payload=own, payload_size=14, payload_type="text/plain", content="."
+        )
+        values = [[b"s"], [b""], [b""], [None], [f"{own},{payload.digest}"], [0], [None]]
+        row = [*values, [os.urandom(16)], [pinned]]
+        shared.server.call(_APPEND, [shared.store_id, uuid.uuid4(), 1, *row])
+        store.log.refresh()
+        report = store.erase(seqs=[seq])
+        assert (
+            f"the payload {payload.digest[:12]} is still named by seq {seq + 1}"
+            in report.unfinished
+        )
+        store.erase(seqs=[seq + 1])
+        assert collect_at(shared.url, grace=0).deleted == 1
+        assert payload.digest not in set(shared.payloads().digests())
+        writer.server.close()

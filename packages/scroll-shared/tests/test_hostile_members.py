@@ -8,9 +8,10 @@ once.
 import logging
 import os
 import resource
+import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -27,6 +28,7 @@ from scroll_context.upkeep.erase import blanked
 from scroll_context.upkeep.integrity import verify
 from scroll_shared import admin
 from scroll_shared.address import parse
+from servers import Postgres
 from stores import Hosts, hosts_of
 
 UNREADABLE_BODIES = {
@@ -68,6 +70,11 @@ class Members:
 
     def url(self, role: str) -> str:
         return f"postgresql://{role}_{self.name}:pw@{self.database.partition('@')[2]}"
+
+    def host(self, role: str, name: str) -> Store:
+        """A host that uses the login of a role; the test closes it."""
+        rest = self.hosts.address(name).partition("@")[2]
+        return Store(f"postgresql://{role}_{self.name}:pw@{rest}")
 
     def close(self) -> None:
         for member in (self.reader, self.appender, self.eraser):
@@ -421,3 +428,216 @@ def test_a_member_that_keeps_the_lock_of_the_store_makes_appends_fail_in_time_an
     members.appender.sql("ROLLBACK")
     assert members.store.append(Draft(content="again")) == 2
     assert [event.content for event in members.store.log.iterate()] == ["first", "again"]
+
+
+# source keys ------------------------------------------------------------------------------------------
+
+
+def test_a_source_key_that_another_login_took_first_hides_no_words(members: Members) -> None:
+    for session_id in ("v", "elsewhere"):
+        key = f"observed:{session_id}:msg-2"
+        forged = body(session_id=session_id, content="I agree to pay", source_key=key)
+        members.appender.append(forged, session_id=session_id.encode(), source=key.encode())
+    journal = Journal(members.store.log, Scope("v"))
+    for session_id in ("v", "elsewhere"):
+        key = f"observed:{session_id}:msg-2"
+        draft = journal.draft(Kind.CONVERSATION, role="user", content="I do NOT agree to pay")
+        event, is_new = journal.append_once(key, draft)
+        assert is_new and event.content == "I do NOT agree to pay" and event.session_id == "v"
+        assert members.store.log.get(event.seq).source_key.startswith(f"{key}~")
+        again, is_new = journal.append_once(key, draft)
+        assert again.seq == event.seq and not is_new, "a repetition is recognised"
+    journal.close()
+    fresh = members.hosts.open("fresh")
+    contents = [event.content for event in fresh.log.iterate()]
+    assert contents == ["I agree to pay"] * 2 + ["I do NOT agree to pay"] * 2
+    assert verify(fresh.log).ok
+
+
+def test_rows_appended_under_a_key_that_another_login_took_are_recorded(members: Members) -> None:
+    members.appender.append(body(content="noise", source_key="import:f:1"), source=b"import:f:1")
+    drafts = [
+        Draft(content=text, role="user", session_id="chat", source_key=f"import:f:{n}")
+        for n, text in enumerate(("hello", "the contract is void", "bye"))
+    ]
+    seqs = members.store.log.append_many(drafts)
+    assert [members.store.log.get(seq).content for seq in seqs] == [d.content for d in drafts]
+    assert members.store.log.append_many(drafts) == seqs
+
+
+def test_an_import_on_a_host_with_another_login_is_still_recognised(members: Members) -> None:
+    draft = Draft(content="hello", role="user", session_id="chat", source_key="import:f:1")
+    seq = members.store.append(draft)
+    with members.host("eraser", "other") as other:
+        assert other.append(draft) == seq
+        other.erase(seqs=[seq])
+    assert members.store.append(draft) == seq, "an erased event is recognised, too"
+    with members.host("appender", "third") as third:
+        assert third.append(draft) == seq
+
+
+def test_a_key_that_ends_in_another_one_hides_no_event(members: Members) -> None:
+    """Packed, the longer key ends with the bytes of the shorter one."""
+    short = "x" * 128
+    long = "\u0640" + short
+    forged = members.appender.append(body(content="forged", source_key=long), source=short.encode())
+    seq = members.store.append(Draft(content="the real words", source_key=long))
+    reach(members.store, seq)
+    for store in (members.store, members.hosts.open("fresh")):
+        assert store.log.get(forged).content == UNREADABLE
+        assert store.log.get(seq).content == "the real words"
+        assert verify(store.log).ok
+
+
+# payloads ---------------------------------------------------------------------------------------------
+
+_PIN = """SELECT o_seqs FROM scroll.append(
+    %s, %s, 1, 0, NULL, '{s}', '{""}', '{""}', '{NULL}', %s::text[], '{0}', '{NULL}',
+    %s::bytea[], %s::bytea[])"""
+
+
+def pin(member: Member, digests: str, content: bytes) -> None:
+    values = [[digests], [os.urandom(16)], [content]]
+    member.sql(_PIN, member.store_id, uuid.uuid4(), *values)
+
+
+def test_an_append_names_only_the_payloads_that_its_body_names(members: Members) -> None:
+    digest, another = "ab" * 32, "cd" * 32
+    named = {"payload": digest, "payload_size": 9, "payload_type": "text/plain"}
+    saved = msgspec.json.encode({"saved": [{"name": "x", "digest": digest}]}).decode()
+    for digests, content in (
+        (digest, body()),
+        (another, body(**named)),
+        (f"{digest},{another}", body(**named)),
+        (digest, body(content=digest)),
+        (another, body(kind="snapshot", content=saved)),
+        (digest.upper(), body(**{**named, "payload": digest.upper()})),
+        ("../../x", body(**{**named, "payload": "../../x"})),
+        ("", body()),
+        (",".join(f"{n:064x}" for n in range(30_000)), body(kind="snapshot", **named)),
+    ):
+        with is_refused("SC005"):
+            pin(members.appender, digests, content)
+    pin(members.appender, digest, body(**named))
+    pin(members.appender, digest, body(kind="snapshot", content=saved))
+    pin(members.appender, f"{digest},{another}", body(kind="snapshot", **named))
+
+
+# more about erasing -----------------------------------------------------------------------------------
+
+
+def test_an_erasure_cannot_reach_events_that_come_while_it_waits_for_the_lock(
+    members: Members,
+) -> None:
+    seq = members.store.append(Draft(content="secret", role="user"))
+    members.appender.sql("BEGIN")
+    members.appender.sql(_CLAIM, members.appender.store_id, "{}", os.urandom(32), "1 minute")
+    errors: list[psycopg.Error] = []
+
+    def erase_the_record() -> None:
+        record = body(kind="note", session_id="scroll.store", role="", content="nothing")
+        future = [members.eraser.store_id, uuid.uuid4().bytes, [seq + 1], [b"x"]]
+        try:
+            members.eraser.sql(_ERASE, *future, os.urandom(16), record)
+        except psycopg.Error as error:
+            errors.append(error)
+
+    threads = [
+        threading.Thread(target=members.store.erase, kwargs={"seqs": [seq]}),
+        threading.Thread(target=erase_the_record),
+    ]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.7)
+    members.appender.sql("ROLLBACK")
+    for thread in threads:
+        thread.join()
+    assert [error.sqlstate for error in errors] == ["SC005"]
+    erased = members.owner.sql("SELECT seq FROM scroll.event WHERE leaf IS NOT NULL")
+    assert erased == [(seq,)]
+
+
+def test_an_erased_row_keeps_no_source_key_that_says_anything(members: Members) -> None:
+    seqs = [members.appender.append(body(content="said by another")) for _ in range(2)]
+    blank = {"content": "[erased]", "metadata": '{"erased":true}'}
+    for key in ("erased:Ada did it", "erased:" + "a" * 39, "erased:" + "A" * 40, "erased:"):
+        with is_refused("SC005"):
+            erase(members.eraser, seqs[0], body(**blank, source_key=key))
+    members.store.log.refresh()
+
+
+def test_two_erased_rows_with_one_source_key_stop_no_host(members: Members) -> None:
+    running = members.hosts.open("running")
+    seqs = [members.appender.append(body(content="said by another")) for _ in range(2)]
+    reach(running, seqs[-1])
+    forged = body(content="[erased]", metadata='{"erased":true}', source_key="erased:" + "a" * 40)
+    members.owner.sql(
+        "UPDATE scroll.event SET leaf = sha256(nonce || body), nonce = NULL, body = %s", forged
+    )
+    record = body(kind="erasure", session_id="scroll.store", metadata='{"spans":[[1,2]]}')
+    last = members.eraser.append(record, session_id=b"scroll.store")
+    reach(running, last)
+    running.log.refresh()
+    for store in (running, members.hosts.open("fresh")):
+        assert [store.log.get(seq).content for seq in seqs] == [ERASED, ERASED]
+        assert verify(store.log).bad == ()
+
+
+# notifications ----------------------------------------------------------------------------------------
+
+
+def test_a_full_notification_queue_stops_neither_appends_nor_erasures(
+    own_postgres: Callable[..., Postgres], tmp_path: Path
+) -> None:
+    database = own_postgres(max_notify_queue_pages="64").database()
+    with hosts_of(database, tmp_path, timeout=20) as hosts:
+        members = Members(database, hosts)
+        store = members.store
+        store.append(Draft(content="one"))
+        sleeper = Member(members.url("reader"))
+        sleeper.sql("LISTEN x")
+        sleeper.sql("BEGIN")
+        sleeper.sql("SELECT 1")
+        flood = "SELECT count(pg_notify('y', repeat('x', 7000) || i)) FROM generate_series(1, %s) i"
+        for count in (20, 1):
+            with pytest.raises(psycopg.Error, match="queue"):
+                while True:
+                    members.reader.sql(flood, count)
+        time.sleep(0.1)
+        assert store.append(Draft(content="two")) == 2
+        time.sleep(0.1)
+        assert store.append(Draft(content="three")) == 3
+        assert store.erase(seqs=[1]).seq == 4
+        assert [event.content for event in store.log.iterate(until=3)] == [ERASED, "two", "three"]
+        # The queue may fill up between the look at it and the notification.
+        usage = "CREATE OR REPLACE FUNCTION scroll.may_notify() RETURNS boolean LANGUAGE sql AS 'SELECT true'"
+        members.owner.sql(usage)
+        time.sleep(0.1)
+        assert store.append(Draft(content="four")) == 5
+        assert store.append(Draft(content="five")) == 6
+        assert store.erase(seqs=[2]).seq == 7
+        sleeper.close()
+        members.close()
+
+
+def test_a_login_has_a_bounded_number_of_copies_and_leases(members: Members) -> None:
+    reader, appender = members.reader, members.appender
+    report = """SELECT count(scroll.report(%s, sha256(convert_to(n::text, 'UTF8')), 'h', 0, 0))
+        FROM generate_series(1, %s) n"""
+    with is_refused("SC005"):
+        reader.sql(report, reader.store_id, 1_001)
+    reader.sql(report, reader.store_id, 1_000)
+    reader.sql(report, reader.store_id, 1_000)
+    claim = """SELECT count(c.o_epoch) FROM generate_series(1, %s) n, LATERAL scroll.claim(
+        %s, convert_to('s' || n, 'UTF8'), '{}', sha256('secret'), '1 hour') c"""
+    with is_refused("SC005"):
+        appender.sql(claim, 2_001, appender.store_id)
+    appender.sql(claim, 2_000, appender.store_id)
+    appender.sql(claim, 2_000, appender.store_id)
+
+
+def test_metadata_beyond_the_limit_makes_a_row_unreadable(members: Members) -> None:
+    many = '{"a":[' + ",".join(["{}"] * 3_000_000) + "]}"
+    seq = members.appender.append(body(metadata=many))
+    members.store.log.refresh()
+    assert members.store.log.get(seq).content == UNREADABLE

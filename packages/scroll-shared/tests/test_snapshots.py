@@ -229,3 +229,47 @@ def test_only_a_role_that_may_erase_makes_and_removes_snapshots(site: Site) -> N
     finally:
         site.member.sql(f"DROP OWNED BY {role}")
         site.member.sql(f"DROP ROLE {role}")
+
+
+def test_a_snapshot_brings_no_erased_words_back(site: Site) -> None:
+    """Somebody kept the row as it was before its erasure: its hash still fits the chain."""
+    row = "SELECT nonce, body FROM scroll.event WHERE seq = 4"
+    ((nonce, content),) = site.member.sql(row)
+    site.store.erase(seqs=[4])
+    taken = take_of(site.hosts.address("owner"))
+    assert taken is not None
+    site.taken = taken
+    frames = site.frames()
+    assert frames[3][1:3] == [4, None]
+    frames[3][2:4] = [nonce, content]
+    site.put(packed(frames), is_listed=True)
+    fresh = site.hosts.open("fresh")
+    assert fresh.log.get(4).is_erased and fresh.log.get(5).content == "event 4 of the pigeons"
+    assert [event.content for event in fresh.log.iterate()] == site.contents()
+    assert verify(fresh.log).ok
+
+
+def test_verify_reports_events_that_an_erasure_names_and_that_are_still_legible(site: Site) -> None:
+    record = body(kind="erasure", session_id="scroll.store", metadata='{"spans":[[4,5]]}')
+    seq = site.member.append(record, session_id=b"scroll.store")
+    site.store.log.refresh()
+    faults = [what for at, what in verify(site.store.log).known if at == 4]
+    assert faults == [f"2 events that the erasure at seq {seq} names are still legible here"]
+
+
+def test_a_snapshot_with_two_rows_of_one_source_key_can_be_used(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.store.append(Draft(content="first", source_key="k"))
+    site.member.sql("DELETE FROM scroll.source")
+    second = site.hosts.open("second")
+    second.append(Draft(content="second", source_key="k"))
+    site.store.log.refresh()
+    rows = site.member.sql("SELECT seq, nonce, body, chain FROM scroll.event ORDER BY seq")
+    frames = [["row", *row] for row in rows]
+    seq, chain = rows[-1][0], rows[-1][3]
+    site.member.sql("UPDATE scroll.snapshot SET seq = %s, chain = %s", seq, chain)
+    site.put(packed(frames), is_listed=True)
+    fresh = site.hosts.open("fresh")
+    assert [event.content for event in fresh.log.iterate()][-2:] == ["first", UNREADABLE]
+    assert verify(fresh.log).ok and "cannot be used" not in caplog.text

@@ -32,7 +32,7 @@ _TABLES = tuple(
 )
 # which member may call what; each checks besides that the role belongs to that store
 _FUNCTIONS = {
-    "READ": ("readable", "report", "barrier", "holder", "rights"),
+    "READ": ("readable", "report", "barrier", "may_notify", "holder", "rights"),
     "APPEND": ("append", "record", "settle", "claim", "renew", "release"),
     "ERASE": ("erase", "bury", "adopt", "add_snapshot", "drop_snapshots"),
 }

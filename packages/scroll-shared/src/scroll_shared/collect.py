@@ -18,7 +18,7 @@ import msgspec
 from scroll_context.errors import NotAStore
 from scroll_shared.address import parse
 from scroll_shared.objects import Bucket, ObjectPlace, Stored
-from scroll_shared.server import Server
+from scroll_shared.server import Server, Texts
 
 GRACE = 3600.0  # seconds that an object may wait for its event
 _BATCH = 500  # digests for which one look at the newest events is taken
@@ -44,12 +44,13 @@ def collect(
     """Delete the objects that no event names and that are older than `grace` seconds; of `only`, if
     it is given.
     """
-    seq, named = _named(server, store_id)
+    named = _named(server, store_id)
     buried: dict[str, int] = dict(
         server.call("SELECT digest, gen FROM scroll.tombstone WHERE store_id = %s", [store_id])
     )
     objects = 0
-    doomed: list[Stored] = []  # earlier collectors have buried them
+    buried_objects: list[tuple[str, Stored]] = []  # by earlier collectors
+    live: set[str] = set()  # digests with an object that was put after their burial
     unnamed: defaultdict[str, list[Stored]] = defaultdict(list)
     for name, generation, stored in place.objects():
         objects += 1
@@ -57,9 +58,13 @@ def collect(
         if only is not None and digest not in only:
             continue
         if generation < buried.get(digest, 0):
-            doomed.append(stored)
-        elif digest not in named:
+            buried_objects.append((digest, stored))
+            continue
+        live.add(digest)
+        if digest not in named:
             unnamed[digest].append(stored)
+    # Whatever a tombstone says, the last object of a payload that an event names is kept.
+    doomed = [stored for digest, stored in buried_objects if digest in live or digest not in named]
     old = {
         digest: found
         for digest, found in unnamed.items()
@@ -71,7 +76,7 @@ def collect(
     digests = list(old)
     for at in range(0, len(digests), _BATCH):
         part = digests[at : at + _BATCH]
-        for (digest,) in server.call("SELECT scroll.bury(%s, %s, %s)", [store_id, seq, part]):
+        for (digest,) in server.call("SELECT scroll.bury(%s, %s)", [store_id, Texts(part)]):
             doomed += old[digest]
     for at in range(0, len(doomed), _BATCH):
         place.bucket.delete([stored.key for stored in doomed[at : at + _BATCH]])
@@ -95,12 +100,23 @@ def collect_at(url: str, *, grace: float = GRACE, dry_run: bool = False) -> Coll
         return collect(server, store_id, place, grace=grace, dry_run=dry_run)
 
 
-def _named(server: Server, store_id: int) -> tuple[int, set[str]]:
-    """The newest event, and every digest that events up to it name."""
-    seq = int(server.call("SELECT last_seq FROM scroll.head WHERE store_id = %s", [store_id])[0][0])
+def still_named(server: Server, store_id: int, digests: Collection[str]) -> list[tuple[str, int]]:
+    """Those of the digests that events still name, each with the first of these events."""
+    return [
+        (digest, seq)
+        for digest, seq in server.call(
+            """SELECT d.digest, min(e.seq) FROM unnest(%s) AS d(digest) JOIN scroll.event e
+            ON e.store_id = %s AND e.payloads @> ARRAY[d.digest] GROUP BY d.digest ORDER BY 2""",
+            [Texts(digests), store_id],
+        )
+    ]
+
+
+def _named(server: Server, store_id: int) -> set[str]:
+    """Every digest that events name."""
     rows = server.call(
         """SELECT DISTINCT d FROM scroll.event e, unnest(e.payloads) d
-        WHERE e.store_id = %s AND e.seq <= %s AND e.payloads IS NOT NULL""",
-        [store_id, seq],
+        WHERE e.store_id = %s AND e.payloads IS NOT NULL""",
+        [store_id],
     )
-    return seq, {digest for (digest,) in rows}
+    return {digest for (digest,) in rows}

@@ -12,11 +12,13 @@ Out of reach: backups of the server, its write-ahead log, its dead rows until it
 never come back.
 """
 
+import contextlib
 import sqlite3
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from scroll_context.errors import StoreError
 from scroll_context.log.chain import body_of, leaf_of
 from scroll_context.log.log import PAGE, EventLog
 from scroll_context.log.rows import prepare
@@ -31,7 +33,7 @@ from scroll_context.upkeep.erase import (
     rewriting,
 )
 from scroll_context.upkeep.integrity import Spans, spans_in
-from scroll_shared.collect import collect
+from scroll_shared.collect import collect, still_named
 from scroll_shared.objects import SharedPayloads
 from scroll_shared.server import Bytes, Numbers, Server
 from scroll_shared.snapshots import prune
@@ -39,6 +41,7 @@ from scroll_shared.snapshots import prune
 if TYPE_CHECKING:
     from scroll_shared.log import SharedLog
 
+_NOTIFY = "SELECT CASE WHEN scroll.may_notify() THEN pg_notify('scroll', %s) END"
 _SEQS = 10_000  # that one question to the server is about
 _ERASED = """SELECT e.seq FROM unnest(%s, %s) AS s(low, high)
     JOIN scroll.event e ON e.store_id = %s AND e.seq BETWEEN s.low AND s.high AND e.leaf IS NOT NULL"""
@@ -67,14 +70,22 @@ def erase_on_server(
             body_of(record.before),
         ],
     )
+    with contextlib.suppress(StoreError):  # a full queue: hosts look by themselves every second
+        log.server.call(_NOTIFY, [str(store_id)])
     log.refresh()  # which carries it out in the copy of this host
+    left: list[str] = []
     if isinstance(log.payloads, SharedPayloads):
+        left += [
+            f"the payload {digest[:12]} is still named by seq {named_by}, so it was not deleted: "
+            "erase that event as well"
+            for digest, named_by in still_named(log.server, store_id, payloads)
+        ]
         collect(log.server, store_id, log.payloads.place, grace=0.0, only=set(payloads))
         prune(log.server, store_id, log.payloads.place.bucket, before=seq)
     else:
         for digest in payloads:
             log.payloads.remove(digest)
-    left = [
+    left += [
         f"the copy on {host} has not confirmed it yet"
         for host in unconfirmed(log.server, store_id, seq)
     ]

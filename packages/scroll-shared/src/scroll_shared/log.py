@@ -40,7 +40,9 @@ class SharedLog(EventLog):
         self.facts = facts
         self.replica = Replica(address.folder, address)
         self.server = Server(address, "scroll append")
-        writer = ServerWriter(self.server, facts.store_id, self.replica, payloads, self._fetch)
+        writer = ServerWriter(
+            self.server, facts.store_id, self.replica, payloads, self._fetch, facts.secret
+        )
         super().__init__(address.folder, payloads, writer=writer)
         self._own_writer = writer
         self._at_start = 0  # the end of the copy when it was opened

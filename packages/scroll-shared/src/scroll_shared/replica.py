@@ -136,7 +136,7 @@ class Replica:
                         f"seq {at} from the server does not continue seq {before} here"
                     )
                 seq = new[-1][0] if new else seq
-                self._insert(new)
+                insert_rows(database, new, self.path)
                 database.executemany(
                     "INSERT OR REPLACE INTO chore VALUES (?, '')",
                     [
@@ -151,23 +151,6 @@ class Replica:
                     database.execute("ROLLBACK")
                 raise
         self.forget_own(seq)
-
-    def _insert(self, rows: Sequence[TableRow]) -> None:
-        """Insert rows; one that the table refuses, such as a second one with a source key, becomes
-        a placeholder.
-        """
-        database = self._database
-        try:
-            database.executemany(INSERT, rows)
-        except sqlite3.IntegrityError:
-            inserted, _ = head_of(database, self.path)
-            for row in rows:
-                if row[0] <= inserted:
-                    continue
-                try:
-                    database.execute(INSERT, row)
-                except sqlite3.IntegrityError:
-                    database.execute(INSERT, as_unreadable(row))
 
     def add_own(self, rows: Sequence[TableRow]) -> bool:
         """Take in rows that this process has appended; whether the file has them, too."""
@@ -275,6 +258,23 @@ def _write(path: Path, content: bytes) -> None:
         complete_file(path, prefix=schema.UNFINISHED) as file,
     ):
         file.write(content)
+
+
+def insert_rows(database: sqlite3.Connection, rows: Sequence[TableRow], path: Path) -> None:
+    """Insert rows; one that the table refuses, such as a second one with a source key, becomes a
+    placeholder.
+    """
+    try:
+        database.executemany(INSERT, rows)
+    except sqlite3.IntegrityError:
+        inserted, _ = head_of(database, path)
+        for row in rows:
+            if row[0] <= inserted:
+                continue
+            try:
+                database.execute(INSERT, row)
+            except sqlite3.IntegrityError:
+                database.execute(INSERT, as_unreadable(row))
 
 
 def columns(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:

@@ -42,12 +42,12 @@ from scroll_context.log import schema
 from scroll_context.log.chain import GENESIS, body_of, breaks
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
-from scroll_context.log.writer import INSERT
 from scroll_context.search.indexer import committed_files
 from scroll_context.upkeep.erase import has_chores
 from scroll_shared.address import Address
 from scroll_shared.objects import Bucket, NoObject, SharedPayloads
 from scroll_shared.received import SENT, TableRow, readable_columns, table_row
+from scroll_shared.replica import insert_rows
 from scroll_shared.server import Numbers, Server
 
 _logger = logging.getLogger("scroll_context.store")
@@ -297,7 +297,10 @@ class Restoring:
 
     def _add_rows(self, database: sqlite3.Connection, page: list[_Row]) -> None:
         rows: dict[int, TableRow] = {}
+        erased = self._erased(page)
         for sent in page:
+            if sent.seq in erased:
+                continue
             columns = readable_columns(sent.body) if sent.nonce is not None else None
             if columns is not None:
                 rows[sent.seq] = (sent.seq, *columns, sent.chain, sent.nonce, None)
@@ -307,7 +310,21 @@ class Restoring:
             raise unusable(self._snapshot, f"seq {at} in it is not the one on the server")
         if ordered:
             self._seq, self._chain = ordered[-1][0], ordered[-1][21]
-        database.executemany(INSERT, ordered)
+        insert_rows(database, ordered, self._stage / schema.LOG_NAME)
+
+    def _erased(self, page: list[_Row]) -> set[int]:
+        """The rows of a page that are erased on the server.
+
+        The chain confirms an erased row as it was before, too, so a snapshot could bring it back.
+        """
+        if not page:
+            return set()
+        erased = self._server.call(
+            """SELECT seq FROM scroll.event
+            WHERE store_id = %s AND seq BETWEEN %s AND %s AND leaf IS NOT NULL""",
+            [self._store_id, page[0].seq, page[-1].seq],
+        )
+        return {seq for (seq,) in erased}
 
     def _fetch(self, seqs: list[int]) -> dict[int, TableRow]:
         """Rows that the snapshot cannot vouch for, from the server."""

@@ -7,13 +7,21 @@ answer, and nothing is recorded twice. A batch that had no answer before its dea
 before the next one: it is recorded by then, or never will be.
 """
 
+import logging
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import Any
 
-from scroll_context.errors import ScrollError, SessionFenced, StoreError, StoreUnreachable
-from scroll_context.log.chain import body_of, link
+from scroll_context.errors import (
+    BadInput,
+    ScrollError,
+    SessionFenced,
+    StoreError,
+    StoreUnreachable,
+)
+from scroll_context.log.chain import body_of, leaf_of, link
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.rows import Row
 from scroll_context.log.writer import Written
@@ -35,7 +43,12 @@ _COLUMNS = (
     Bytes,
 )  # of a batch, from sessions to bodies
 _SETTLE = "SELECT o_seqs, o_states, o_previous FROM scroll.settle(%s, %s, %s)"
-_RECORDED, _KNOWN, _FENCED, _DELETED = range(4)  # what the server says of a row
+_RECORDED, _KNOWN, _FENCED, _DELETED, _TAKEN = range(5)  # what the server says of a row
+
+_RENAMED = "~"  # between a source key that another login has taken and a hash
+_HASH_DIGITS = 32
+
+_logger = logging.getLogger("scroll_context.store")
 
 Batch = Sequence[tuple[Row, int | None]]
 
@@ -52,12 +65,14 @@ class ServerWriter:
         replica: Replica,
         payloads: PayloadStore,
         fetch: Callable[[int], None],
+        secret: str,
     ) -> None:
         self._server = server
         self._store_id = store_id
         self._replica = replica
         self._payloads = payloads
         self._fetch = fetch  # asks for everything up to a seq of which this host lacks something
+        self._secret = secret  # of this copy
         self._name = uuid.uuid4()
         self._number = 0
         self._lost: tuple[int, Batch] | None = None  # a batch without an answer
@@ -70,6 +85,12 @@ class ServerWriter:
         while True:
             answer, digests = self._send(rows, deadline)
             seqs, states, previous, chain = answer
+            if _TAKEN in states:
+                rows = [
+                    (self._renamed(row) if state == _TAKEN else row, epoch)
+                    for (row, epoch), state in zip(rows, states, strict=True)
+                ]
+                continue
             if _DELETED not in states:
                 return self._take_in(rows, seqs, states, previous, chain)
             for named, generation in zip(digests, seqs, strict=True):
@@ -106,26 +127,58 @@ class ServerWriter:
             raise StoreUnreachable(
                 f"{error} This append had no answer: it may or may not be recorded. The next append finds out."
             ) from None
+        except StoreError as error:
+            if type(error) is not StoreError:
+                raise
+            # The server failed, perhaps after its first commit.
+            settled = self._settled(self._number, deadline)
+            if settled is None:
+                raise
+            answer = (*settled, None)
         self._lost = None
         return answer, digests
+
+    def _renamed(self, row: Row) -> Row:
+        """The row under another source key, since another login has recorded something else under
+        its own.
+
+        Nobody else can know this key beforehand, and each append of this copy arrives at the same.
+        """
+        if _RENAMED in row.source_key[-len(_RENAMED) - _HASH_DIGITS :]:
+            raise BadInput(
+                f"another login has recorded other events under the source key {row.source_key[:80]!r}. Nothing was "
+                "written."
+            )
+        text = f"{self._secret} {row.source_key}"
+        key = row.source_key + _RENAMED + sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
+        _logger.warning(
+            "another login has recorded other words under the source key %.80r; this event is recorded as %.120r",
+            row.source_key,
+            key,
+        )
+        before = (*row.before[:-1], key)
+        return Row(before, key, row.nonce, leaf_of(row.nonce, before))
 
     def settle(self, deadline: float) -> None:
         """Find out what became of a batch without an answer; if it did not arrive, it never will."""
         if self._lost is None:
             return
         number, rows = self._lost
-        values = [self._store_id, self._name, number]
+        settled = self._settled(number, deadline)
+        if settled is not None and _DELETED not in settled[1]:
+            self._take_in(rows, *settled, None)
+
+    def _settled(self, number: int, deadline: float) -> tuple[Any, Any, Any] | None:
+        """The server's answer to a batch; None when it was not recorded, and then never will be."""
         seqs, states, previous = self._server.call(
-            _SETTLE, values, timeout=deadline - time.monotonic()
+            _SETTLE, [self._store_id, self._name, number], timeout=deadline - time.monotonic()
         )[0]
-        if (
-            seqs is not None
-        ):  # recorded, perhaps not on the disk: the call that was to flush it may have ended early
+        if seqs is not None:
+            # It may not be on the disk: the call that was to flush it may have ended early.
             self._server.call("CALL scroll.barrier()", timeout=deadline - time.monotonic())
         self._number = number + 1
         self._lost = None
-        if seqs is not None and _DELETED not in states:
-            self._take_in(rows, seqs, states, previous, None)
+        return None if seqs is None else (seqs, states, previous)
 
     def _take_in(
         self, rows: Batch, seqs: list[int], states: list[int], chain: bytes, newest: bytes | None

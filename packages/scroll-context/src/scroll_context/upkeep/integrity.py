@@ -119,6 +119,7 @@ def _told_apart(
 
     An erased row that no erasure names is altered.
     """
+    legible = (_legible(event, erased) for event in records)
     about = [event.metadata for event in records if event.session_id == STORE_SESSION]
     named = Spans(span for facts in about for span in spans_in(facts.get("spans")))
     declared = Spans(
@@ -134,12 +135,40 @@ def _told_apart(
     )
     bad: list[tuple[int, str]] = []
     known: list[tuple[int, str]] = []
-    for fault in sorted([*faults, *undeclared]):
-        is_known = fault.what == UNREADABLE_ROW or declared.covers(
-            fault.seq, fault.last or fault.seq
+    still_legible = [fault for fault in legible if fault is not None]
+    for fault in sorted([*faults, *undeclared, *still_legible]):
+        is_known = (
+            fault.what == UNREADABLE_ROW
+            or fault in still_legible
+            or declared.covers(fault.seq, fault.last or fault.seq)
         )
         (known if is_known else bad).append((fault.seq, fault.what))
     return bad, known
+
+
+def _legible(record: Event, erased: list[int]) -> _Fault | None:
+    """What an erasure names and has not erased: a copy may be behind, or the record is forged.
+
+    Anybody who may erase can record such an event, so it does not make the log bad.
+    """
+    if record.kind != Kind.ERASURE or record.session_id != STORE_SESSION:
+        return None
+    spans = spans_in(record.metadata.get("spans"))
+    count, first = 0, 0
+    for low, high in Spans((max(1, low), min(high, record.seq - 1)) for low, high in spans).merged:
+        at, end = bisect.bisect_left(erased, low), bisect.bisect_right(erased, high)
+        count += high - low + 1 - (end - at)
+        if count and not first:
+            first = next(
+                (seq for seq, gone in enumerate(erased[at:end], low) if seq != gone), low + end - at
+            )
+    if not count:
+        return None
+    what = "1 event" if count == 1 else f"{count:,} events"
+    verb = "is" if count == 1 else "are"
+    return _Fault(
+        first, f"{what} that the erasure at seq {record.seq} names {verb} still legible here"
+    )
 
 
 def spans_in(value: object) -> Iterator[tuple[int, int]]:

@@ -43,13 +43,19 @@ CREATE TABLE event (
     body       bytea NOT NULL,
     leaf       bytea,               -- of an erased row, which has no nonce
     chain      bytea NOT NULL,
+    source_bytes integer,           -- length of the source key that was sent beside the body
     PRIMARY KEY (store_id, seq)
 ) PARTITION BY RANGE (seq);
+
+-- New hosts ask which events are erased, and collectors ask which event names a digest.
+CREATE INDEX event_erased ON event (store_id, seq) WHERE leaf IS NOT NULL;
+CREATE INDEX event_payloads ON event USING gin (payloads) WHERE payloads IS NOT NULL;
 
 CREATE TABLE source (               -- hashes of recorded source keys, with the secret of the store
     store_id integer NOT NULL,
     key      bytea NOT NULL,
     seq      bigint NOT NULL,
+    role     name NOT NULL,         -- the login that recorded it
     PRIMARY KEY (store_id, key)
 );
 
@@ -74,6 +80,7 @@ CREATE TABLE session (
     lease_until timestamptz,
     PRIMARY KEY (store_id, session_id)
 );
+CREATE INDEX session_role ON session (store_id, role);
 
 CREATE TABLE tombstone (            -- payloads that were deleted, or are being deleted
     store_id integer NOT NULL,
@@ -278,12 +285,50 @@ CREATE FUNCTION is_blank(p_old bytea[], p_new bytea[]) RETURNS boolean LANGUAGE 
        AND p_new[6] = '\xa0' AND p_new[7] = packed('[erased]')
        AND p_new[8] = '\xc0' AND p_new[9] = '\xc0' AND p_new[10] = '\xc0'
        AND p_new[13] = '\xa0' AND p_new[17] = packed('{"erased":true}')
-       AND (p_new[20] = '\xc0' OR position('erased:'::bytea IN p_new[20]) BETWEEN 2 AND 4)
+       AND (p_new[20] = '\xc0' OR (substr(p_new[20], 1, 9) = '\xd92f'::bytea || 'erased:'
+                                   AND encode(substr(p_new[20], 10), 'escape') ~ '^[0-9a-f]{40}$'))
        AND (SELECT bool_and(p_new[n] IN ('\xa0', '\xc0')
                             OR CASE WHEN p_old IS NULL THEN length(p_new[n]) <= 256
                                     ELSE p_new[n] = p_old[n] END)
             FROM unnest('{1,2,3,4,5,11,12,14,15,16,18,19}'::integer[]) AS n)
 $$;
+
+-- Whether two events say the same. Their times and their places in a conversation may differ.
+CREATE FUNCTION is_same(p_old bytea[], p_new bytea[]) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(p_old[1:13] = p_new[1:13] AND p_old[17] = p_new[17] AND p_old[20] = p_new[20], false)
+$$;
+
+-- Refuses digests that a body does not name: whoever names a payload keeps it from being deleted. A
+-- snapshot names those of its variables, in its content or, when that is long, in its own payload,
+-- which the server cannot read. An erasure reports payloads that are still named.
+CREATE FUNCTION check_payloads(p_payloads text[], p_bodies bytea[]) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, scroll, pg_temp AS $$
+DECLARE
+    r record;
+    v_columns bytea[];
+    v_is_named boolean;
+BEGIN
+    FOR r IN SELECT * FROM unnest(p_payloads, p_bodies) AS u(digests, body)
+             WHERE u.digests IS NOT NULL LOOP
+        v_is_named := false;
+        IF length(r.digests) <= 65 * 20000 AND r.digests ~ '^[0-9a-f]{64}(,[0-9a-f]{64})*$' THEN
+            v_columns := scroll.columns_of(r.body);
+            IF v_columns[4] IS DISTINCT FROM packed('snapshot') THEN
+                v_is_named := v_columns[8] = packed(r.digests::bytea);
+            ELSIF v_columns[8] = '\xc0' THEN
+                v_is_named := NOT EXISTS (
+                    SELECT FROM unnest(string_to_array(r.digests, ',')) AS d(digest)
+                    WHERE position(d.digest::bytea IN v_columns[7]) = 0);
+            ELSE
+                v_is_named := v_columns[8] = packed(left(r.digests, 64)::bytea);
+            END IF;
+        END IF;
+        IF v_is_named IS NOT TRUE THEN
+            RAISE EXCEPTION 'a row of this append names payloads that its body does not name'
+            USING ERRCODE = 'SC005';
+        END IF;
+    END LOOP;
+END $$;
 
 -- appending --------------------------------------------------------------------------------------
 
@@ -303,7 +348,8 @@ END $$;
 
 -- Appends what is new of a batch. States: 0 recorded, 1 known by its source key, 2 fenced (seqs has the
 -- epoch that counts), 3 nothing was written since payloads of the batch were deleted (seqs has the
--- generation for each row that needs one).
+-- generation for each row that needs one), 4 nothing was written since another login has recorded
+-- something else under the source key. An erased event cannot be compared, and counts as known.
 CREATE FUNCTION append(
     p_store integer, p_writer uuid, p_batch bigint, p_known bigint, p_known_chain bytea,
     p_sessions bytea[], p_agents bytea[], p_tasks bytea[], p_sources bytea[], p_payloads text[],
@@ -319,9 +365,12 @@ DECLARE
     v_chains bytea[] := '{}';
     v_seqs bigint[] := '{}';
     v_states smallint[] := '{}';
+    v_keys bytea[] := '{}';
+    v_key bytea; v_role name; v_is_taken boolean := false;
 BEGIN
     PERFORM scroll.require(p_store, 'append');
     PERFORM scroll.check_rows(p_store, p_sessions, p_agents, p_tasks, p_sources, p_nonces, p_bodies);
+    PERFORM scroll.check_payloads(p_payloads, p_bodies);
     PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM scroll.lock_store(p_store);
     o_notify := false;
@@ -365,8 +414,8 @@ BEGIN
     v_seq := h.last_seq;
     o_previous := h.chain;
     o_chain := h.chain;
-    FOR r IN SELECT * FROM unnest(p_sessions, p_sources, p_epochs, p_nonces, p_bodies)
-                           AS u(session_id, source, epoch, nonce, body) LOOP
+    FOR r IN SELECT * FROM unnest(p_sessions, p_sources, p_payloads, p_epochs, p_nonces, p_bodies)
+                           AS u(session_id, source, digests, epoch, nonce, body) LOOP
         IF r.epoch IS NOT NULL THEN
             IF v_session IS DISTINCT FROM r.session_id THEN
                 v_session := r.session_id;
@@ -380,30 +429,45 @@ BEGIN
             END IF;
         END IF;
         IF r.source IS NOT NULL THEN
-            INSERT INTO scroll.source VALUES (p_store, sha256(v_secret || r.source), v_seq + 1)
+            v_key := sha256(v_secret || r.source);
+            INSERT INTO scroll.source VALUES (p_store, v_key, v_seq + 1, session_user)
             ON CONFLICT DO NOTHING;
             IF NOT FOUND THEN
-                SELECT s.seq INTO v_found FROM scroll.source s
-                WHERE s.store_id = p_store AND s.key = sha256(v_secret || r.source);
+                SELECT s.seq, s.role INTO v_found, v_role FROM scroll.source s
+                WHERE s.store_id = p_store AND s.key = v_key;
                 v_seqs := v_seqs || v_found; v_states := v_states || 1::smallint;
                 v_chains := v_chains || NULL::bytea;
+                IF v_role <> session_user AND EXISTS (
+                    SELECT FROM scroll.event e
+                    WHERE e.store_id = p_store AND e.seq = v_found AND e.leaf IS NULL
+                      AND NOT scroll.is_same(scroll.columns_of(e.body), scroll.columns_of(r.body))) THEN
+                    v_states[cardinality(v_states)] := 4;
+                    v_is_taken := true;
+                END IF;
                 CONTINUE;
             END IF;
+            v_keys := v_keys || v_key;
         END IF;
         v_seq := v_seq + 1;
         o_chain := sha256(o_chain || int8send(v_seq) || sha256(r.nonce || r.body));
-        v_bytes := v_bytes + length(r.body) + 160;
+        v_bytes := v_bytes + length(r.body) + coalesce(length(r.digests), 0) + 160;
         v_seqs := v_seqs || v_seq; v_states := v_states || 0::smallint; v_chains := v_chains || o_chain;
     END LOOP;
+    IF v_is_taken THEN
+        DELETE FROM scroll.source s WHERE s.store_id = p_store AND s.key = ANY (v_keys);
+        o_seqs := v_seqs; o_states := v_states;
+        RETURN;
+    END IF;
     IF (h.last_seq + v_size / 2) / v_size < (v_seq + v_size / 2) / v_size THEN  -- half a partition ahead
         PERFORM scroll.ensure_partition(n)
         FROM generate_series(h.last_seq / v_size, (v_seq + v_size / 2) / v_size) n;
     END IF;
-    INSERT INTO scroll.event (store_id, seq, session_id, agent_id, task_id, payloads, nonce, body, chain)
+    INSERT INTO scroll.event (store_id, seq, session_id, agent_id, task_id, payloads, nonce, body, chain,
+                              source_bytes)
     SELECT p_store, u.seq, u.session_id, u.agent_id, u.task_id, string_to_array(u.digests, ','), u.nonce,
-           u.body, u.chain
-    FROM unnest(v_seqs, v_chains, p_sessions, p_agents, p_tasks, p_payloads, p_nonces, p_bodies)
-         AS u(seq, chain, session_id, agent_id, task_id, digests, nonce, body)
+           u.body, u.chain, length(u.source)
+    FROM unnest(v_seqs, v_chains, p_sessions, p_agents, p_tasks, p_payloads, p_nonces, p_bodies, p_sources)
+         AS u(seq, chain, session_id, agent_id, task_id, digests, nonce, body, source)
     WHERE u.chain IS NOT NULL;
     o_seqs := v_seqs; o_states := v_states;
     o_notify := v_seq > h.last_seq AND h.notified < clock_timestamp() - interval '20 milliseconds';
@@ -424,6 +488,11 @@ BEGIN
     PERFORM pg_logical_emit_message(true, 'scroll', '');
 END $$;
 
+-- Any login can fill the queue of notifications, and then no transaction that notifies can commit.
+-- Hosts look every second without a notification.
+CREATE FUNCTION may_notify() RETURNS boolean LANGUAGE sql VOLATILE
+AS 'SELECT pg_notification_queue_usage() < 0.5';
+
 -- append(), durable: the lock goes with the first commit, and the flush comes after it, shared with
 -- other writers.
 CREATE PROCEDURE record(
@@ -441,7 +510,7 @@ BEGIN
                        p_sources, p_payloads, p_gens, p_epochs, p_nonces, p_bodies) a;
     COMMIT;
     CALL scroll.barrier();  -- the flush
-    IF v_notify THEN
+    IF v_notify AND scroll.may_notify() THEN
         COMMIT;
         PERFORM set_config('synchronous_commit', 'off', true);
         PERFORM pg_notify('scroll', p_store::text);
@@ -497,6 +566,12 @@ BEGIN
        AND (s.role, s.secret) IS DISTINCT FROM (session_user, sha256(p_secret)) THEN
         o_owner := s.owner;
         RETURN;
+    END IF;
+    IF 2000 <= (SELECT count(*) FROM scroll.session x
+                WHERE x.store_id = p_store AND x.role = session_user AND x.session_id <> p_session
+                  AND x.lease_until > clock_timestamp()) THEN
+        RAISE EXCEPTION 'role % has 2000 sessions open, and may not have more', session_user
+        USING ERRCODE = 'SC005';
     END IF;
     o_epoch := coalesce(s.epoch, 0) + 1;
     SELECT last_seq INTO o_head FROM scroll.head WHERE store_id = p_store;
@@ -562,6 +637,15 @@ BEGIN
     IF p_secret IS NULL OR length(p_secret) < 16 THEN
         RAISE EXCEPTION 'a copy needs a secret of 16 bytes' USING ERRCODE = 'SC005';
     END IF;
+    IF NOT EXISTS (SELECT FROM scroll.replica r WHERE r.store_id = p_store AND r.replica = v_replica) THEN
+        DELETE FROM scroll.replica r WHERE r.store_id = p_store AND r.role = session_user
+            AND r.seen < now() - interval '30 days';  -- no erasure waits for these any more
+        IF 1000 <= (SELECT count(*) FROM scroll.replica r
+                    WHERE r.store_id = p_store AND r.role = session_user) THEN
+            RAISE EXCEPTION 'role % has reported 1000 copies, and may not have more', session_user
+            USING ERRCODE = 'SC005';
+        END IF;
+    END IF;
     INSERT INTO scroll.replica
     VALUES (p_store, v_replica, session_user, left(p_host, 255), least(p_applied, v_head),
             least(p_purged, v_head), now())
@@ -587,34 +671,38 @@ BEGIN
     PERFORM scroll.require(p_store, 'erase');
     PERFORM scroll.check_rows(p_store, ARRAY['scroll.store'::bytea], ARRAY[''::bytea], ARRAY[''::bytea],
                               ARRAY[NULL::bytea], ARRAY[p_nonce], ARRAY[p_body]);
-    SELECT min(e.seq) INTO v_bad FROM unnest(p_seqs, p_bodies) AS u(seq, body) JOIN scroll.event e
-        ON e.store_id = p_store AND e.seq = u.seq AND e.leaf IS NULL
-    WHERE scroll.is_blank(scroll.columns_of(e.body), scroll.columns_of(u.body)) IS NOT TRUE
-       OR e.session_id = 'scroll.store';
-    IF v_bad IS NOT NULL THEN
-        RAISE EXCEPTION 'seq % cannot be erased so: the new row is not blank, or the event is about the store',
-            v_bad USING ERRCODE = 'SC005';
-    END IF;
-    PERFORM scroll.lock_store(p_store);
+    PERFORM scroll.lock_store(p_store);  -- before any look at an event: more may come meanwhile
     SELECT sha256(s.secret || p_source) INTO v_key FROM scroll.store s WHERE s.store_id = p_store;
     SELECT s.seq INTO o_seq FROM scroll.source s WHERE s.store_id = p_store AND s.key = v_key;
     IF FOUND THEN
         RETURN;
     END IF;
+    SELECT * INTO h FROM scroll.head WHERE store_id = p_store;
+    SELECT min(u.seq) INTO v_bad FROM unnest(p_seqs) AS u(seq) WHERE u.seq NOT BETWEEN 1 AND h.last_seq;
+    IF v_bad IS NOT NULL THEN
+        RAISE EXCEPTION 'there is no seq % that could be erased', v_bad USING ERRCODE = 'SC005';
+    END IF;
+    SELECT min(e.seq) INTO v_bad FROM unnest(p_seqs, p_bodies) AS u(seq, body) JOIN scroll.event e
+        ON e.store_id = p_store AND e.seq = u.seq AND e.leaf IS NULL
+    CROSS JOIN LATERAL scroll.columns_of(u.body) AS blank
+    WHERE (scroll.is_blank(scroll.columns_of(e.body), blank) AND blank[20] = '\xc0') IS NOT TRUE
+       OR e.session_id = 'scroll.store';
+    IF v_bad IS NOT NULL THEN
+        RAISE EXCEPTION 'seq % cannot be erased so: the new row is not blank, or the event is about the store',
+            v_bad USING ERRCODE = 'SC005';
+    END IF;
     UPDATE scroll.event e
     SET leaf = sha256(e.nonce || e.body), body = u.body, nonce = NULL, payloads = NULL
     FROM unnest(p_seqs, p_bodies) AS u(seq, body)
     WHERE e.store_id = p_store AND e.seq = u.seq AND e.leaf IS NULL;
-    SELECT * INTO h FROM scroll.head WHERE store_id = p_store;
     o_seq := h.last_seq + 1;
-    INSERT INTO scroll.source VALUES (p_store, v_key, o_seq);
+    INSERT INTO scroll.source VALUES (p_store, v_key, o_seq, session_user);
     INSERT INTO scroll.event (store_id, seq, session_id, agent_id, task_id, nonce, body, chain)
     VALUES (p_store, o_seq, 'scroll.store', '', '', p_nonce, p_body,
             sha256(h.chain || int8send(o_seq) || sha256(p_nonce || p_body)));
     UPDATE scroll.head SET last_seq = o_seq, bytes = h.bytes + length(p_body) + 160,
         chain = (SELECT e.chain FROM scroll.event e WHERE e.store_id = p_store AND e.seq = o_seq)
     WHERE store_id = p_store;
-    PERFORM pg_notify('scroll', p_store::text);
 END $$;
 
 -- garbage collection (collect.py) ----------------------------------------------------------------
@@ -624,10 +712,9 @@ END $$;
 -- writer had seen when it put its bodies; append() refuses an event whose bodies were put before a
 -- tombstone of theirs.
 
--- Declares deleted those of the digests that no event names. The caller has looked through the events
--- up to p_after; the later ones are looked through here, under the lock that every append takes.
+-- Declares deleted those of the digests that no event names, under the lock that every append takes.
 -- Returns what may be deleted now.
-CREATE FUNCTION bury(p_store integer, p_after bigint, p_digests text[]) RETURNS SETOF text
+CREATE FUNCTION bury(p_store integer, p_digests text[]) RETURNS SETOF text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, scroll, pg_temp AS $$
 BEGIN
     PERFORM scroll.require(p_store, 'erase');
@@ -636,13 +723,12 @@ BEGIN
     END IF;
     PERFORM scroll.lock_store(p_store);
     RETURN QUERY
-    WITH named AS MATERIALIZED (
-        SELECT DISTINCT d.digest FROM scroll.event e, unnest(e.payloads) AS d(digest)
-        WHERE e.store_id = p_store AND e.seq > p_after)
     INSERT INTO scroll.tombstone AS t
     SELECT p_store, d.digest,
            (SELECT coalesce(max(x.gen), 0) + 1 FROM scroll.tombstone x WHERE x.store_id = p_store), false
-    FROM unnest(p_digests) AS d(digest) WHERE d.digest NOT IN (SELECT named.digest FROM named)
+    FROM (SELECT DISTINCT u.digest FROM unnest(p_digests) AS u(digest)) d
+    WHERE NOT EXISTS (SELECT FROM scroll.event e
+                      WHERE e.store_id = p_store AND e.payloads @> ARRAY[d.digest])
     ON CONFLICT (store_id, digest) DO UPDATE SET gen = excluded.gen
     RETURNING t.digest;
 END $$;
@@ -710,6 +796,7 @@ BEGIN
     FROM unnest(p_sessions, p_agents, p_tasks, p_sources, p_nonces, p_bodies, p_leaves)
          AS u(session_id, agent_id, task_id, source, nonce, body, leaf)
     WHERE u.leaf IS NULL;
+    PERFORM scroll.check_payloads(p_payloads, p_bodies);
     IF EXISTS (SELECT FROM unnest(p_bodies, p_leaves) AS u(body, leaf)
                WHERE u.leaf IS NOT NULL AND is_blank(NULL, columns_of(u.body)) IS NOT TRUE) THEN
         RAISE EXCEPTION 'a row of an erased event is not blank' USING ERRCODE = 'SC005';
@@ -746,13 +833,13 @@ BEGIN
     PERFORM scroll.ensure_partition(n)
     FROM generate_series(h.last_seq / v_size, (v_last + v_size / 2) / v_size) n;
     INSERT INTO scroll.event
-        (store_id, seq, session_id, agent_id, task_id, payloads, nonce, body, leaf, chain)
+        (store_id, seq, session_id, agent_id, task_id, payloads, nonce, body, leaf, chain, source_bytes)
     SELECT p_store, p_first + u.n - 1, u.session_id, u.agent_id, u.task_id,
-           string_to_array(u.digests, ','), u.nonce, u.body, u.leaf, u.chain
-    FROM unnest(p_sessions, p_agents, p_tasks, p_payloads, p_nonces, p_bodies, p_leaves, p_chains)
-         WITH ORDINALITY AS u(session_id, agent_id, task_id, digests, nonce, body, leaf, chain, n);
+           string_to_array(u.digests, ','), u.nonce, u.body, u.leaf, u.chain, length(u.source)
+    FROM unnest(p_sessions, p_agents, p_tasks, p_payloads, p_nonces, p_bodies, p_leaves, p_chains, p_sources)
+         WITH ORDINALITY AS u(session_id, agent_id, task_id, digests, nonce, body, leaf, chain, source, n);
     SELECT s.secret INTO v_secret FROM scroll.store s WHERE s.store_id = p_store;
-    INSERT INTO scroll.source SELECT p_store, sha256(v_secret || u.source), p_first + u.n - 1
+    INSERT INTO scroll.source SELECT p_store, sha256(v_secret || u.source), p_first + u.n - 1, session_user
     FROM unnest(p_sources) WITH ORDINALITY AS u(source, n) WHERE u.source IS NOT NULL;
     UPDATE scroll.head SET last_seq = v_last, chain = v_chain, bytes = h.bytes + v_bytes
     WHERE store_id = p_store;
