@@ -131,7 +131,7 @@ def test_who_has_a_session_open_can_be_seen_without_taking_it(tmp_path: Path) ->
     taken = lease.take(leases, "s", SINCE)
     assert lease.holder_of(leases, "s") == taken.holder
     code = (
-        "import sys; from pathlib import Path; from scroll_context.store import lease; "
+        "import sys; from pathlib import Path; from scroll_context.log import lease; "
         "print(lease.holder_of(Path(sys.argv[1]), 's'))"
     )
     for _ in range(2):  # looking from another process takes nothing away
