@@ -37,6 +37,7 @@ WHOLE_TEXT = 1 << 20  # bytes; a larger body stays behind its handle
 PIECE = 4 << 20  # bytes of a body sent to the kernel at once
 EXPAND_BYTES = 16 << 20  # of memory for the texts that one expand returns
 EXPAND_PAGE = 100  # events that it reads at once
+METADATA_BYTES = 16 << 10  # of the metadata in one row, as JSON
 MAX_TEXT = 100_000  # characters in all arguments of one call together
 MAX_VALUES = 20_000  # in all arguments of one call together
 MAX_CALLS = 4  # that are answered at once for one kernel; others wait
@@ -207,7 +208,8 @@ class MemorySurface:
                 "tool_call_id": event.tool_call_id,
                 "reply_to": event.reply_to,
             }
-            left -= sys.getsizeof(row["content"])
+            others = {name: value for name, value in row.items() if name != "content"}
+            left -= sys.getsizeof(row["content"]) + len(msgspec.json.encode(others))
             if left < 0 and rows:
                 notes.append(
                     f"only the first {len(rows):,} events are here: they are long. Go on from seq {event.seq}, or "
@@ -390,11 +392,20 @@ def _common(event: Event) -> dict[str, Any]:
         "msg_index": event.msg_index,
         "headline": event.headline,
         "content": event.content,
-        "metadata": event.metadata,
+        "metadata": _short_metadata(event),
     }
     if (body := ref_of(event)) is not None:
         row["payload"] = msgspec.to_builtins(body)
     return row
+
+
+def _short_metadata(event: Event) -> dict[str, Any]:
+    """The metadata of an event, or where to read it: an import may bring megabytes of it."""
+    size = len(msgspec.json.encode(event.metadata))
+    if size <= METADATA_BYTES:
+        return event.metadata
+    query = f"SELECT substr(metadata, 1, 20000) AS part FROM hist.events WHERE seq = {event.seq}"
+    return {"too_long": size, "read_with": f'ms.sql_query("{query}")'}
 
 
 class ResultRef(msgspec.Struct, frozen=True):
