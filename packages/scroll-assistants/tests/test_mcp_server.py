@@ -588,6 +588,18 @@ def test_a_transcript_does_not_keep_the_name_of_a_kernel(store: Store) -> None:
     assert name not in Redactor().text(text)
 
 
+def test_a_cell_that_prints_the_name_of_its_kernel_leaves_it_in_no_event(store: Store) -> None:
+    async def work(_: RecallServer, url: str) -> None:
+        async with connected(url) as client:
+            first = await said(client, "exec", source="x = 1")
+            name = first.rpartition('kernel="')[2].partition('"')[0]
+            await said(client, "exec", source=f"print('{name}', x)", kernel=name)
+            assert not [event.seq for event in store.log.iterate() if name in event.content]
+            assert await said(client, "exec", source="print(x)", kernel=name) == "1"
+
+    http_clients(store, work)
+
+
 def test_sessions_of_kernels_are_told_apart_by_task_and_name(store: Store) -> None:
     def session(task: str, name: str) -> str:
         return mcp_server._Kernels(store, task, "task", 1)._session_id(name)

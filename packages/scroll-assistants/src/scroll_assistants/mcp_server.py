@@ -52,6 +52,7 @@ from scroll_context.events import Event, Grant, Kind, Scope
 from scroll_context.ids import id_of
 from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.log.journal import Journal
+from scroll_context.log.redact import Redactor
 from scroll_context.log.schema import utc_now
 from scroll_context.origin import NOT_SPOKEN, Origin, origin_of
 from scroll_context.recall.memory import MemorySurface, NoSession
@@ -573,7 +574,7 @@ class _Kernels:
         options = SessionOptions(
             reach=self._reach, kernel=KernelOptions(output_chars=PRINTED_CHARS)
         )
-        return Session.open_or_resume(
+        session = Session.open_or_resume(
             self._store,
             self._session_id(name),
             agent_id=AGENT,
@@ -581,6 +582,9 @@ class _Kernels:
             options=options,
             wait=LEASE_SECONDS,
         )
+        # A cell may print the name of its kernel, which nobody else may read from the log.
+        session.journal.redact = _KernelNames()
+        return session
 
     async def close(self) -> None:
         """Close every kernel, and interrupt the cells that run in them."""
@@ -671,6 +675,13 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 def _result(text: str, *, is_error: bool = False) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=text)], is_error=is_error)
+
+
+class _KernelNames(Redactor):
+    """Replaces the names of kernels and nothing else, since cells are the client's own."""
+
+    def text(self, text: str) -> str:
+        return _ISSUED.sub(lambda name: self.marker("kernel name", name[0]), text)
 
 
 def _new_name() -> str:
