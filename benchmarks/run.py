@@ -377,7 +377,7 @@ def numbers(results: Results, images: Sequence[str]) -> str:
         [
             f"`{command}` measures all of this again, the peers in the same run, and fills this section. Medians",
             "over made-up messages and a scripted model. A ratio says how many times better Scroll is than the peer;",
-            "below 1, the peer is. Targets were set on an idle machine, some of them as fractions of earlier results. Measured on",
+            "below 1, the peer is. Targets were set on an idle machine, some as fractions of earlier results. Measured on",
             f"{place(results.machine)}.",
             "",
             *("| " + " | ".join(row) + " |" for row in rows),
