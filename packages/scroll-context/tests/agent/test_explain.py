@@ -198,4 +198,5 @@ def test_an_import_that_says_nonsense_of_its_calls_and_costs_adds_nothing_to_the
     ) == (0, 0.0)
     made = trajectory(store.log.iterate(), store.log.text)
     assert made["metrics"]["tokens_in"] == 0
-    assert made["steps"][0]["action"] == {"tool": "", "args": 3}
+    # Calls that cannot be read are left out, so the message counts as an answer.
+    assert made["steps"][0]["action"] == {"tool": "answer", "args": {"answer": "hello"}}

@@ -31,7 +31,7 @@ def test_the_prompt_has_not_grown() -> None:
 def test_every_function_that_is_named_exists_and_every_function_is_named() -> None:
     text = "\n".join(map(part, PARTS))
     named = set(re.findall(r"\bms\.(\w+)", text))
-    source = resources.files("scroll_context.surface").joinpath("ms_prelude.py").read_text()
+    source = resources.files("scroll_context.recall").joinpath("ms_prelude.py").read_text()
     there = set(re.findall(r"^def ([a-z]\w*)", source, re.M))
     assert named == there
 
