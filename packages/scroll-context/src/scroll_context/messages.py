@@ -39,6 +39,21 @@ class Thinking(msgspec.Struct, frozen=True, omit_defaults=True):
     opaque: dict[str, Any] = {}
 
 
+class Media(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An image or a file that is part of a message: its bytes, or the address where they are.
+
+    `name` and `caption` describe it for a reader who cannot see it, and search finds it by them.
+    `digest` is the SHA-256 of the bytes, once they are recorded, and stands for them in hashes.
+    """
+
+    media_type: str
+    data: bytes = b""
+    url: str = ""
+    name: str = ""
+    caption: str = ""
+    digest: str = ""
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One message. `cache_mark` asks the provider to cache the prefix that ends with this message.
 
