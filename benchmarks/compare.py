@@ -206,7 +206,7 @@ class Side:
             yield timed(lambda: self.kernel.execute(""))
 
     def kernel_start_cold(self) -> Iterator[float]:
-        from scroll_context import KernelOptions
+        from scroll_context.kernel.kernel import KernelOptions
 
         name = next(
             name
@@ -225,7 +225,7 @@ class Side:
             kernels[0].close()
 
     def started(self, **options: bool) -> Any:
-        from scroll_context import Kernel, KernelOptions
+        from scroll_context.kernel.kernel import Kernel, KernelOptions
 
         kernel = Kernel({}, options=KernelOptions(**options))
         kernel.start()

@@ -7,7 +7,8 @@ is one, ready made.
 
 import tempfile
 
-from scroll_context import Message, Reply, Session, Store, ToolCall
+from scroll_context import Session, Store
+from scroll_context.hosts import Message, Reply, ToolCall
 
 WINDOW = 3_000
 

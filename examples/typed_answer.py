@@ -5,7 +5,8 @@ sent back to it.
 import dataclasses
 import tempfile
 
-from scroll_context import Agent, Reply, ScriptedModel, Session, Store, ToolCall
+from scroll_context import Agent, ScriptedModel, Session, Store
+from scroll_context.hosts import Reply, ToolCall
 
 
 @dataclasses.dataclass

@@ -31,6 +31,10 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tokens as the provider counted them.
 
     Cached tokens are part of `input_tokens`; 0 means not reported.
+
+    >>> from scroll_context.hosts import Reply, Usage
+    >>> Reply(text="4", usage=Usage(input_tokens=900, cache_read_tokens=800)).usage.is_known
+    True
     """
 
     input_tokens: int = 0

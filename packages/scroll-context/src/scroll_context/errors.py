@@ -20,7 +20,15 @@ lost and what to do next.
 
 
 class ScrollError(Exception):
-    """The root of the tree; `except ScrollError` catches all of Scroll's own errors and no others."""
+    """The root of the tree; `except ScrollError` catches all of Scroll's own errors and no others.
+
+    >>> from scroll_context import ScrollError, Store
+    >>> try:
+    ...     Store("nowhere.scroll")
+    ... except ScrollError as error:
+    ...     print(type(error).__name__)
+    NotAStore
+    """
 
 
 class BadInput(ScrollError):
@@ -45,7 +53,16 @@ class UnreadableMessages(BadInput):
 
 
 class StoreError(ScrollError):
-    """The durable half."""
+    """The durable half.
+
+    >>> from scroll_context import Store, StoreError
+    >>> with Store("notes.scroll", create=True) as store:
+    ...     try:
+    ...         store.log.get(99)
+    ...     except StoreError as error:
+    ...         print(type(error).__name__)
+    UnknownSeq
+    """
 
 
 class NotAStore(StoreError):
@@ -91,7 +108,17 @@ class StoreUnreachable(StoreError):
 
 
 class SessionBusy(StoreError):
-    """Another journal has the session open; `holder` says which process, on which host, since when."""
+    """Another journal has the session open; `holder` says which process, on which host, since when.
+
+    >>> from scroll_context import Session, SessionBusy, Store
+    >>> with Store("trip.scroll", create=True) as store:
+    ...     with Session.open(store, session_id="trip"):
+    ...         try:
+    ...             Session.resume(store, "trip")
+    ...         except SessionBusy:
+    ...             print("open elsewhere")
+    open elsewhere
+    """
 
     def __init__(self, message: str, *, holder: object = None) -> None:
         super().__init__(message)
@@ -143,7 +170,21 @@ class KernelDied(KernelError):
 
 
 class ModelError(ScrollError):
-    """The language model or its provider."""
+    """The language model or its provider.
+
+    >>> from scroll_context import Agent, ModelError, ScriptedModel, Session, Store
+    >>> from scroll_context.errors import ModelUnavailable
+    >>> model = ScriptedModel([ModelUnavailable("the provider is busy"), "Lisbon."])
+    >>> with Store("trip.scroll", create=True) as store, Session.open(store) as session:
+    ...     agent = Agent(session, model)
+    ...     try:
+    ...         agent.run("Where do we go?")
+    ...     except ModelError as error:
+    ...         print(error)
+    ...     agent.run().answer
+    the provider is busy
+    'Lisbon.'
+    """
 
 
 class ModelUnavailable(ModelError):
@@ -165,6 +206,10 @@ class ModelCancelled(ModelError):
 class ContextOverflow(ModelError):
     """The provider says that the request is too long; `tokens` and `limit` are its own counts, if
     given.
+
+    >>> from scroll_context.hosts import ContextOverflow
+    >>> ContextOverflow("the prompt is too long", tokens=130_000, limit=128_000).limit
+    128000
     """
 
     def __init__(

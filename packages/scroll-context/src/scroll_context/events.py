@@ -16,7 +16,14 @@ from scroll_context.origin import IMPORT_KEY, Origin, is_from_user, is_turn, ori
 
 
 class Kind(StrEnum):
-    """The kinds of event that Scroll writes itself."""
+    """The kinds of event that Scroll writes itself.
+
+    >>> from scroll_context import Agent, Kind, ScriptedModel, Session, Store, exec_cell
+    >>> with Store("sums.scroll", create=True) as store, Session.open(store) as session:
+    ...     run = Agent(session, ScriptedModel([exec_cell("print(2 + 2)"), "4"])).run("2 + 2?")
+    ...     [event.content for event in store.log.iterate(kind=Kind.CELL)]
+    ['print(2 + 2)']
+    """
 
     CONVERSATION = (
         "conversation"  # a message of the user (role user) or the model's reply (role assistant)
@@ -119,7 +126,13 @@ class Excerpt(msgspec.Struct, frozen=True):
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened, before it has an address."""
+    """Something that happened, before it has an address.
+
+    >>> from scroll_context import Draft, Store
+    >>> with Store("notes.scroll", create=True) as store:
+    ...     store.append(Draft(role="user", content="I always fly economy."))
+    1
+    """
 
     kind: str = Kind.CONVERSATION
     session_id: str = "default"
@@ -170,7 +183,14 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Event(Draft, frozen=True, kw_only=True):
-    """A recorded event. `content` is the whole text, or a preview when `payload` holds the body."""
+    """A recorded event. `content` is the whole text, or a preview when `payload` holds the body.
+
+    >>> from scroll_context import Draft, Store
+    >>> with Store("notes.scroll", create=True) as store:
+    ...     event = store.log.get(store.append(Draft(role="user", content="I fly economy.")))
+    >>> event.seq, event.role, event.content
+    (1, 'user', 'I fly economy.')
+    """
 
     seq: int
     recorded_at: str
@@ -197,6 +217,14 @@ class Grant(msgspec.Struct, frozen=True):
     """Which events a reader may reach.
 
     A field that is None does not restrict; all None is the whole store.
+
+    >>> from scroll_context import Draft, Grant, Store
+    >>> with Store("notes.scroll", create=True) as store:
+    ...     for name in ("ada", "grace"):
+    ...         seq = store.append(Draft(agent_id=name, role="user", content=f"{name} flies economy."))
+    ...     hits = store.index.search("economy", grant=Grant(agent_id="ada"))
+    >>> [hit.seq for hit in hits]
+    [1]
     """
 
     session_id: str | None = None

@@ -21,6 +21,10 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """One call that the model asks for.
 
     A `str` in `arguments` is text that was not a JSON object.
+
+    >>> from scroll_context.hosts import ToolCall
+    >>> ToolCall("c1", "exec", {"source": "print(1)"}).name
+    'exec'
     """
 
     id: str
@@ -31,7 +35,13 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Thinking(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A piece of the model's reasoning, to be sent back as it came, and to its own provider only."""
+    """A piece of the model's reasoning, to be sent back as it came, and to its own provider only.
+
+    >>> from scroll_context.hosts import Reply, Thinking
+    >>> reply = Reply(text="4", thinking=(Thinking("two and two", provider="anthropic"),))
+    >>> reply.message().thinking[0].provider
+    'anthropic'
+    """
 
     text: str = ""
     signature: str = ""
@@ -59,6 +69,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `tail` is sent after the message, behind its cache mark, in this request only: the next request
     holds the same message without it, so that what the provider cached stays valid.
+
+    >>> from scroll_context import Session, Store
+    >>> from scroll_context.hosts import Message
+    >>> with Store("chat.scroll", create=True) as store, Session.open(store) as session:
+    ...     session.observe([Message(role="user", text="Good morning.")])
+    1
     """
 
     role: Role
@@ -72,7 +88,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
-    """A tool as the model sees it; `parameters` is a JSON schema of type object."""
+    """A tool as the model sees it; `parameters` is a JSON schema of type object.
+
+    >>> from scroll_context.hosts import ToolSpec
+    >>> ToolSpec("now", "The current time.", {"type": "object", "properties": {}}).name
+    'now'
+    """
 
     name: str
     description: str

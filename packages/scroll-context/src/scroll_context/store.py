@@ -61,6 +61,12 @@ class Store:
 
     One that is opened as `read_only` refuses every append and finishes nothing that another process
     left undone; only its search index may catch up with the log.
+
+    >>> from scroll_context import Draft, Store
+    >>> with Store("notes.scroll", create=True) as store:
+    ...     seq = store.append(Draft(role="user", content="I always fly economy."))
+    ...     [hit.event.content for hit in store.index.search("economy")]
+    ['I always fly economy.']
     """
 
     def __init__(

@@ -5,6 +5,7 @@ Under `mypy --strict` an ignored error that does not occur is an error itself, s
 is a test.
 """
 
+import scroll_context.hosts
 from scroll_context import Session, SessionOptions, Store
 
 
@@ -16,3 +17,5 @@ def wrong(store: Store) -> None:
     Session.open(store, sesion_id="a")  # type: ignore[call-arg]
     SessionOptions(reech="session")  # type: ignore[call-arg]
     SessionOptions(reach="sesion")  # type: ignore[arg-type]
+    scroll_context.Agnt(store)  # type: ignore[attr-defined]
+    scroll_context.hosts.Mesage(role="user")  # type: ignore[attr-defined]

@@ -55,7 +55,17 @@ was asked to use.
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run stops; None is no limit."""
+    """Where a run stops; None is no limit.
+
+    >>> from scroll_context import Agent, Limits, ScriptedModel, Session, Store, exec_cell
+    >>> with Store("trip.scroll", create=True) as store, Session.open(store) as session:
+    ...     model = ScriptedModel([exec_cell("print(1)"), "Booked."])
+    ...     agent = Agent(session, model, limits=Limits(steps=1))
+    ...     first = agent.run("Book the flight.")
+    ...     then = agent.run()
+    >>> first.state, then.state
+    ('steps', 'answered')
+    """
 
     steps: int | None = None
     tokens: int | None = None  # input and output, as the provider counts them
@@ -71,7 +81,14 @@ class Totals(Spent, kw_only=True):
 
 
 class Run(msgspec.Struct, Generic[T], frozen=True):
-    """How a run ended. Any state but "answered" can be continued with `run()`."""
+    """How a run ended. Any state but "answered" can be continued with `run()`.
+
+    >>> from scroll_context import Agent, ScriptedModel, Session, Store
+    >>> with Store("trip.scroll", create=True) as store, Session.open(store) as session:
+    ...     run = Agent(session, ScriptedModel(["Lisbon."])).run("Where do we go?")
+    >>> run.state, run.answer, run.totals.steps
+    ('answered', 'Lisbon.', 1)
+    """
 
     state: State
     answer: str
@@ -89,9 +106,15 @@ class RunEvent(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Agent(Generic[T]):
-    """A model at work in a session.
+    r"""A model at work in a session.
 
     With `answer=SomeType`, runs end with a checked value of that type.
+
+    >>> from scroll_context import Agent, ScriptedModel, Session, Store, exec_cell
+    >>> model = ScriptedModel([exec_cell("total = 17 + 4\nprint(total)"), "It is 21."])
+    >>> with Store("sums.scroll", create=True) as store, Session.open(store) as session:
+    ...     Agent(session, model).run("How much is 17 + 4?").answer
+    'It is 21.'
     """
 
     def __init__(

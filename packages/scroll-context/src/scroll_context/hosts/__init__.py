@@ -1,0 +1,42 @@
+"""Names for authors of host adapters: the values that pass between a session and another program.
+
+A host gives `Message`s to a session, gets a `Request` to send, and reports the `Reply`. The names
+are loaded when they are first used, like those of `scroll_context` itself.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+PUBLIC = {
+    "errors": ("ContextOverflow",),
+    "messages": ("Message", "Thinking", "ToolCall", "ToolSpec"),
+    "models": ("Reply", "Request", "Usage"),
+}
+"""The public names by the module of `scroll_context` that defines them."""
+
+_HOMES = {name: module for module, names in PUBLIC.items() for name in names}
+
+__all__ = sorted(_HOMES)
+
+if TYPE_CHECKING:
+    # Type checkers cannot read the table. A test compares these lines with it.
+    from scroll_context.errors import ContextOverflow as ContextOverflow
+    from scroll_context.messages import Message as Message
+    from scroll_context.messages import Thinking as Thinking
+    from scroll_context.messages import ToolCall as ToolCall
+    from scroll_context.messages import ToolSpec as ToolSpec
+    from scroll_context.models import Reply as Reply
+    from scroll_context.models import Request as Request
+    from scroll_context.models import Usage as Usage
+else:
+    # Type checkers must not see this function: they would accept any name.
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"scroll_context.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

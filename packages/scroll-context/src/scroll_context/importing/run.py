@@ -92,6 +92,14 @@ def import_file(
     the first search. Nothing in the file is taken for words of the user of this store, unless
     `mine` says that it is their own history, or `me` says under which names the user speaks in a
     chat of several people.
+
+    >>> from pathlib import Path
+    >>> from scroll_context import Store, import_file
+    >>> chat = Path("chat.jsonl")
+    >>> _ = chat.write_text('{"role": "user", "content": "I always fly economy."}')
+    >>> with Store("notes.scroll", create=True) as store:
+    ...     import_file(store, chat).added, import_file(store, chat).added
+    (1, 0)
     """
     options = ImportOptions(
         session_id=session_id,

@@ -38,7 +38,22 @@ _logger = logging.getLogger("scroll_context.journal")
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
-    """What one session may record. The defaults stop a runaway, not a long life."""
+    """What one session may record. The defaults stop a runaway, not a long life.
+
+    >>> from scroll_context import Quota, Session, SessionOptions, Store
+    >>> from scroll_context.errors import QuotaReached
+    >>> options = SessionOptions(quota=Quota(events=2))
+    >>> with (
+    ...     Store("trip.scroll", create=True) as store,
+    ...     Session.open(store, options=options) as session,
+    ... ):
+    ...     try:
+    ...         for number in range(3):
+    ...             event = session.say(f"message {number}")
+    ...     except QuotaReached:
+    ...         print(event.content, "was the last")
+    message 0 was the last
+    """
 
     events: int = 1_000_000
     row_bytes: int = 4 << 30  # text and metadata in the log

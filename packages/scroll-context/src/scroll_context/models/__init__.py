@@ -56,6 +56,11 @@ def connect(
     `DEFAULT_WINDOW`. Pass it for self-hosted models, whose server sets it. A reply that failed for
     now (the provider was busy, or the connection broke) is asked for up to `retries` times more,
     with growing waits; `on_retry` is called before each (see `with_retries`).
+
+    >>> from scroll_context import connect
+    >>> model = connect("openai:qwen3", base_url="http://127.0.0.1:8000/v1", window=32_000)
+    >>> model.name, model.window
+    ('openai:qwen3', 32000)
     """
     if spec.startswith("scripted:"):
         script = load_script(Path(spec.removeprefix("scripted:")))

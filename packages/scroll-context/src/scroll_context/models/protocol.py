@@ -41,7 +41,15 @@ _logger = logging.getLogger("scroll_context.models")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How to generate. A field that is None is left to the provider."""
+    """How to generate. A field that is None is left to the provider.
+
+    >>> from scroll_context import Agent, ScriptedModel, Session, Settings, Store
+    >>> model = ScriptedModel(["Lisbon."])
+    >>> with Store("trip.scroll", create=True) as store, Session.open(store) as session:
+    ...     run = Agent(session, model, settings=Settings(temperature=0.2)).run("Where to?")
+    >>> model.requests[0].settings.temperature
+    0.2
+    """
 
     max_tokens: int | None = None
     temperature: float | None = None
@@ -58,7 +66,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything a model is told for one reply."""
+    """Everything a model is told for one reply.
+
+    >>> from scroll_context import Session, Store
+    >>> with Store("chat.scroll", create=True) as store, Session.open(store) as session:
+    ...     said = session.say("What was question 3?")
+    ...     request = session.view("You are helpful.", window=8_000)
+    >>> [message.role for message in request.messages]
+    ['system', 'user']
+    """
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
@@ -84,7 +100,13 @@ class Spent(msgspec.Struct, kw_only=True):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a model answered."""
+    """What a model answered.
+
+    >>> from scroll_context.hosts import Reply, ToolCall
+    >>> reply = Reply(tool_calls=(ToolCall("c1", "exec", {"source": "print(1)"}),))
+    >>> reply.message().role
+    'assistant'
+    """
 
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -104,7 +126,21 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Model(Protocol):
-    """A language model. Safe to use from several threads at once."""
+    """A language model. Safe to use from several threads at once.
+
+    >>> from scroll_context import Agent, Session, Store
+    >>> from scroll_context.hosts import Reply
+    >>> class Parrot:
+    ...     name = "parrot"
+    ...     window = 8_000
+    ...
+    ...     def reply(self, request, *, on_text=None, cancel=None, timeout=None):
+    ...         asked = next(m for m in reversed(request.messages) if m.role == "user")
+    ...         return Reply(text=asked.text.splitlines()[0])
+    >>> with Store("birds.scroll", create=True) as store, Session.open(store) as session:
+    ...     Agent(session, Parrot()).run("Polly!").answer
+    'Polly!'
+    """
 
     @property
     def name(self) -> str:

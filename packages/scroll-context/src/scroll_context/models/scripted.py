@@ -31,7 +31,12 @@ def answer(text: str) -> Reply:
 
 
 def exec_cell(source: str, *, headline: str = "", text: str = "", tool: str = "exec") -> Reply:
-    """A reply that runs one cell. The call gets its id when the script is played."""
+    """A reply that runs one cell. The call gets its id when the script is played.
+
+    >>> from scroll_context import exec_cell
+    >>> exec_cell("print(1)").tool_calls[0].arguments
+    {'source': 'print(1)'}
+    """
     arguments = {"source": source, "headline": headline} if headline else {"source": source}
     return Reply(text=text, tool_calls=(ToolCall("", tool, arguments),), finish_reason="tool_call")
 
@@ -54,7 +59,15 @@ def quarter_of_characters(text: str) -> int:
 
 
 class ScriptedModel:
-    """Plays a script. `pace` seconds between pieces of streamed text make it worth watching."""
+    """Plays a script. `pace` seconds between pieces of streamed text make it worth watching.
+
+    >>> from scroll_context import Agent, ScriptedModel, Session, Store
+    >>> model = ScriptedModel(["Lisbon.", lambda request: f"{len(request.messages)} messages"])
+    >>> with Store("trip.scroll", create=True) as store, Session.open(store) as session:
+    ...     agent = Agent(session, model)
+    ...     agent.run("Where do we go?").answer, agent.run("How long is this?").answer
+    ('Lisbon.', '4 messages')
+    """
 
     def __init__(
         self,

@@ -260,7 +260,16 @@ class _Checkpoints:
 
 
 def explain(store: Store, seq: int, inherited: Inherited | None = None) -> Explanation:
-    """The request at `seq`, or the newest one before it in its session; `inherited` as for `Past`."""
+    """The request at `seq`, or the newest one before it in its session; `inherited` as for `Past`.
+
+    >>> from scroll_context import Agent, ScriptedModel, Session, Store, explain
+    >>> with Store("trip.scroll", create=True) as store, Session.open(store) as session:
+    ...     run = Agent(session, ScriptedModel(["Lisbon."])).run("Where do we go?")
+    ...     newest = max(event.seq for event in session.events())
+    ...     request = explain(store, newest)
+    >>> request.verified, [message.role for message in request.messages]
+    (True, ['system', 'user'])
+    """
     asked_about = store.log.get(seq)
     past = Past(store, asked_about.session_id, inherited)
     past.catch_up()

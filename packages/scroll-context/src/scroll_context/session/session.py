@@ -71,6 +71,15 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a session is set up.
 
     What is None is as the session was recorded, or the default for a new one.
+
+    >>> from scroll_context import Session, SessionOptions, Store, ViewBudget
+    >>> options = SessionOptions(cell_timeout=30, budget=ViewBudget(high=0.7))
+    >>> with Store("trip.scroll", create=True) as store:
+    ...     with Session.open(store, session_id="trip", options=options):
+    ...         pass
+    ...     with Session.resume(store, "trip") as session:
+    ...         session.options.cell_timeout
+    30.0
     """
 
     reach: Reach | None = (
@@ -142,6 +151,16 @@ class Session:
     """One session, open in this process.
 
     Make one with open(), resume(), open_or_resume() or fork().
+
+    >>> from scroll_context import Agent, ScriptedModel, Session, Store, exec_cell
+    >>> with Store("trip.scroll", create=True) as store:
+    ...     with Session.open(store, session_id="trip") as session:
+    ...         model = ScriptedModel([exec_cell("city = 'Lisbon'"), "Noted."])
+    ...         run = Agent(session, model).run("We go to Lisbon.")
+    ...     with Session.resume(store, "trip") as session:
+    ...         model = ScriptedModel([exec_cell("print(city)"), "Lisbon."])
+    ...         Agent(session, model).run("Where do we go?").answer
+    'Lisbon.'
     """
 
     def __init__(self, store: Store, journal: Journal, **given: Unpack[SessionParts]) -> None:

@@ -66,7 +66,25 @@ logging.getLogger("scroll_context").addHandler(
 
 
 class ToolUse(msgspec.Struct, frozen=True):
-    """What the confirmation callback is asked about."""
+    r"""What the confirmation callback is asked about.
+
+    >>> from scroll_context import Agent, ScriptedModel, Session, Store, ToolUse, exec_cell, tool
+    >>> @tool(effects=True)
+    ... def send_mail(to: str) -> str:
+    ...     '''Send the report.'''
+    ...     return "sent"
+    >>> def confirm(use: ToolUse) -> bool:
+    ...     print("may", use.name, "run with", use.arguments)
+    ...     return False
+    >>> cell = exec_cell("try:\n    send_mail('ada')\nexcept Exception:\n    print('refused')")
+    >>> with (
+    ...     Store("mail.scroll", create=True) as store,
+    ...     Session.open(store, tools=[send_mail], confirm=confirm) as session,
+    ... ):
+    ...     Agent(session, ScriptedModel([cell, "Not sent."])).run("Send it.").answer
+    may send_mail run with {'to': 'ada'}
+    'Not sent.'
+    """
 
     name: str
     arguments: dict[str, Any]  # by name, as they were sent

@@ -360,6 +360,14 @@ def tool(
     session such a tool consents to its calls. `idempotent` says that the same call again changes
     nothing more. A coroutine function runs on an event loop shared by all tools and must not block;
     any other runs in a thread of its own.
+
+    >>> from scroll_context import tool
+    >>> @tool
+    ... def flights(origin: str, destination: str) -> list[str]:
+    ...     '''All flights between two cities.'''
+    ...     return ["LX0", "LX707"]
+    >>> flights.name, flights("Hamburg", "Lisbon")
+    ('flights', ['LX0', 'LX707'])
     """
     limits = ToolLimits(timeout=timeout, max_calls=max_calls, max_concurrent=max_concurrent)
     if function is None:

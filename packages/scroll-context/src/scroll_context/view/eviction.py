@@ -63,6 +63,10 @@ class ViewBudget(msgspec.Struct, frozen=True, kw_only=True):
 
     Above `high`, texts leave the view until it is down to `low`. The further apart they are, the
     more of the provider's cache is used, and the less is shown on average.
+
+    >>> from scroll_context import ViewBudget
+    >>> ViewBudget(high=0.7, low=0.3).keep_steps
+    4
     """
 
     high: float = 0.8
