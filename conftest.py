@@ -21,6 +21,7 @@ from forms import LONG, form
 from scroll_context import store as opening
 from scroll_context.log.log import EventLog
 from scroll_context.log.writer import is_replica
+from scroll_context.plugins import entry_points
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 
@@ -133,6 +134,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def database_of_both() -> Iterator[str]:
+    if not any(point.name == "postgresql" for point in entry_points("scroll_context.stores")):
+        pytest.skip("scroll-shared is not installed: pip install -e packages/scroll-shared")
     servers = pytest.importorskip("servers")
     with servers.server_folder() as folder:
         try:

@@ -61,8 +61,6 @@ MAY_IMPORT = {
 }
 
 NOT_YET = {
-    "cli": {"scroll_shared"},
-    "store": {"scroll_shared"},
     "log": {"upkeep"},
     "upkeep": {"store"},
     "tools": {"recall"},
@@ -136,9 +134,6 @@ def test_other_distributions_build_on_the_core_and_not_on_each_other(name: str) 
     folder = DISTRIBUTIONS / name.replace("_", "-") / "src" / name
     for module, file in modules(folder):
         ours = {other.partition(".")[0] for other in imports(file) if other.startswith("scroll_")}
-        if module == "scroll_assistants.install":
-            # The addresses of shared stores move to the core with the seam for stores.
-            ours.discard("scroll_shared")
         assert ours <= {"scroll_context", name}, f"{module} imports {sorted(ours)}"
 
 

@@ -2,8 +2,6 @@
 
 import hashlib
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import obstore
@@ -148,12 +146,6 @@ def test_an_object_store_that_is_away_is_named_and_the_cache_goes_on(
     with pytest.raises(StoreUnreachable, match="try again"):
         cut_off.put_text("new")
     assert object_server.environment["AWS_SECRET_ACCESS_KEY"] not in str(cut_off.place.bucket.url)
-
-
-def test_without_the_extra_its_name_is_said() -> None:
-    code = "import sys; sys.modules['obstore'] = None\nfrom scroll_context import Store\nStore('postgresql://h/d?store=s')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "BadInput: a shared store needs the extra `shared`" in done.stderr
 
 
 def test_other_kinds_of_address_are_refused() -> None:

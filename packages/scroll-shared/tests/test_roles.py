@@ -14,9 +14,10 @@ from proxy import Proxy
 from scroll_context import Draft, Store
 from scroll_context.errors import NotAStore, ScrollError, StoreFull, StoreReadOnly, StoreUnreachable
 from scroll_context.events import Scope
+from scroll_context.log.address import printable_place
 from scroll_context.log.journal import Journal
 from scroll_shared import admin
-from scroll_shared.address import parse, shown
+from scroll_shared.address import parse
 from servers import Postgres
 from stores import hosts_of
 
@@ -238,7 +239,7 @@ def test_no_error_and_no_log_has_a_password(
         store.append(Draft(content="x"))
         assert SECRET not in repr(store.log.address) + str(store.log.address)  # type: ignore[attr-defined]
     assert SECRET not in caplog.text and "p%40ss" not in caplog.text
-    assert "p%40ss" not in shown(good) and site.login("writer") in shown(good)
+    assert "p%40ss" not in printable_place(good) and site.login("writer") in printable_place(good)
     for file in tmp_path.rglob("*"):
         if file.is_file():
             assert (

@@ -29,6 +29,7 @@ from scroll_context.cli.options import (
 )
 from scroll_context.cli.output import Command, echo, note, print_document, print_line, visible
 from scroll_context.errors import BadInput
+from scroll_context.log.address import has_password
 
 if TYPE_CHECKING:
     from scroll_assistants.install import Change, Installed
@@ -104,12 +105,16 @@ def install(
       scroll install codex --scope project --dry-run
       scroll install gemini --store ~/history --yes
     """
-    from scroll_assistants.install import StoreLink, has_password, plan_install
+    from scroll_assistants.install import StoreLink, plan_install
+    from scroll_context.log.schemes import installed_scheme
 
-    if isinstance(store, str) and has_password(store):
-        raise BadInput(
-            "the address holds a password, which would stand in the assistant's files; put it in ~/.pgpass"
-        )
+    if isinstance(store, str):
+        installed_scheme(store).check(store)
+        if has_password(store):
+            raise BadInput(
+                "the address holds a password, which would stand in the assistant's files; "
+                "put it in ~/.pgpass"
+            )
     place = store if isinstance(store, str) else str(store.expanduser().absolute())
     link = StoreLink(store=place, reach=reach, tokens=tokens)
     changes = plan_install(assistant, scope, project.absolute(), link)

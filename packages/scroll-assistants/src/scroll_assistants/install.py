@@ -33,8 +33,8 @@ from scroll_assistants.hooks import ASSISTANTS, TOKENS, last_capture, log_file
 from scroll_context.errors import BadInput, ScrollError
 from scroll_context.files import complete_file
 from scroll_context.folders import state_folder
+from scroll_context.log.address import printable_place
 from scroll_context.store import open_log
-from scroll_shared.address import parse, shown
 
 SettingsScope = Literal["user", "project"]
 NAME = "scroll"  # of our MCP server in every configuration
@@ -114,16 +114,11 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
     def state(self) -> str:
         if not self.scope:
             return "on this machine, not connected" if self.missing else "not on this machine"
-        place = shown(self.store)
+        place = printable_place(self.store)
         if self.scope == "project":
             return f"connected (project) to {place}, which a file of this project names, so it was not opened"
         when = f"last captured {self.captured[:19]}" if self.captured else "nothing captured yet"
         return f"connected ({self.scope}) to {place}, {when}"
-
-
-def has_password(store: str) -> bool:
-    """Whether the address of a shared store holds a password."""
-    return bool(parse(store).secrets)
 
 
 # entries ------------------------------------------------------------------------------------------------

@@ -15,12 +15,14 @@ from types import TracebackType
 
 import msgspec
 
-from scroll_context.errors import BadInput, StoreLocked, StoreReadOnly
+from scroll_context.errors import StoreLocked, StoreReadOnly
 from scroll_context.events import EVERYTHING, Draft, Event, Grant, Progress
 from scroll_context.log import schema
+from scroll_context.log.address import is_address
 from scroll_context.log.foreign import ForeignWriter
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import ArtifactRef, PayloadStore, ToolResultRef, ref
+from scroll_context.log.schemes import installed_scheme
 from scroll_context.log.writer import StoreLimits
 from scroll_context.origin import Origin
 from scroll_context.search.meaning import Embedder, MeaningIndex
@@ -36,7 +38,6 @@ from scroll_context.upkeep.erase import (
     has_chores,
     select,
 )
-from scroll_shared.address import is_address, parse
 
 
 class Stats(msgspec.Struct, frozen=True):
@@ -269,15 +270,10 @@ def open_log(
     lock_timeout: float = 30.0,
     limits: StoreLimits | None = None,
 ) -> EventLog:
-    """The log of a store: in a folder, or on the server that an address names."""
-    if not is_address(folder):
-        path = Path(folder)
-        payloads = PayloadStore(path / "payloads")
-        return EventLog(path, payloads, create=create, lock_timeout=lock_timeout, limits=limits)
-    if limits is not None:
-        raise BadInput(
-            "how large a shared store may get is set on its server: `scroll admin init URL --max-bytes N`"
-        )
-    from scroll_shared.log import open_shared
-
-    return open_shared(parse(str(folder)), create=create)
+    """The log of a store: in a folder, or where an address says."""
+    if is_address(folder):
+        address = str(folder)
+        return installed_scheme(address).open(address, create=create, limits=limits)
+    path = Path(folder)
+    payloads = PayloadStore(path / "payloads")
+    return EventLog(path, payloads, create=create, lock_timeout=lock_timeout, limits=limits)

@@ -11,36 +11,20 @@ falls back to plaintext in silence is refused. The text of an address never has 
 import hashlib
 import re
 from pathlib import Path
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 import msgspec
 
 from scroll_context.errors import BadInput
 from scroll_context.folders import cache_folder
+from scroll_context.log.address import SECRETS, split_address
 
-SCHEMES = ("postgresql://", "postgres://")
 LEASE = 30.0  # seconds
 LONGEST_LEASE = 3600.0  # as the server has it, whatever is asked for
 TIMEOUT = 10.0
 
 _OURS = ("store", "payloads", "replica", "lease", "timeout")
 _MODES = ("disable", "require", "verify-ca", "verify-full")
-_SECRETS = ("password", "sslpassword")
-
-
-def is_address(text: object) -> bool:
-    """Whether this names a shared store and not a folder. A `Path` has eaten one of the slashes."""
-    return str(text).startswith((*SCHEMES, *(scheme[:-1] for scheme in SCHEMES)))
-
-
-def shown(place: object) -> str:
-    """Where a store is, as it may be printed: an address without its secrets, a folder as it is."""
-    if not is_address(place):
-        return str(place)
-    parts = urlsplit(str(place))
-    user, at, host = parts.netloc.rpartition("@")
-    pairs = [(name, value) for name, value in parse_qsl(parts.query) if name not in _SECRETS]
-    return f"{parts.scheme}://{user.partition(':')[0]}{at}{host}{parts.path}?{urlencode(pairs, safe='/:')}"
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -79,9 +63,8 @@ class Address(msgspec.Struct, frozen=True):
 
 def parse(url: str) -> Address:
     """The parts of an address, checked."""
-    url = re.sub(r"^(postgres(?:ql)?):/+(?=[^/])", r"\1://", url)  # a Path has one slash
     try:
-        parts = urlsplit(url)
+        parts = split_address(url)
         pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
         raise BadInput(
@@ -89,7 +72,7 @@ def parse(url: str) -> Address:
         ) from None
     ours = {name: value for name, value in pairs if name in _OURS}
     rest = {name: value for name, value in pairs if name not in _OURS}
-    secrets = [value for name, value in rest.items() if name in _SECRETS and value]
+    secrets = [value for name, value in rest.items() if name in SECRETS and value]
     user, _, place = parts.netloc.rpartition("@")
     if ":" in user:
         user, _, password = user.partition(":")
@@ -107,7 +90,7 @@ def parse(url: str) -> Address:
         rest["sslrootcert"] = "system"
     if not ours.get("store"):
         raise BadInput("the address names no store; add ?store=NAME")
-    shown_rest = {name: value for name, value in rest.items() if name not in _SECRETS}
+    shown_rest = {name: value for name, value in rest.items() if name not in SECRETS}
     shown_rest = {name: value for name, value in shown_rest.items() if not name.startswith("ssl")}
     query = urlencode({**shown_rest, "store": ours["store"]})
     return Address(

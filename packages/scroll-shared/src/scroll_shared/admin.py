@@ -15,10 +15,11 @@ from importlib import resources
 from typing import Any
 
 import msgspec
+from psycopg import sql
 
 from scroll_context.errors import BadInput, StoreError, StoreUnreachable
 from scroll_shared.address import Address
-from scroll_shared.server import Server, driver, require_version
+from scroll_shared.server import Server, require_version
 
 # Two owners may migrate at once. Any login may take an advisory lock; only the owner of the table
 # can take this one, beside which members can read.
@@ -187,7 +188,7 @@ def revoke(address: Address, role: str) -> bool:
 
 
 def _give_rights(server: Server, role: str, can_append: bool, can_erase: bool) -> None:
-    to: Any = driver().sql.Identifier(role).as_string()
+    to: Any = sql.Identifier(role).as_string()
     server.call(f"GRANT USAGE ON SCHEMA scroll TO {to}")
     server.call(f"GRANT SELECT ({_SAFE_COLUMNS}) ON scroll.store TO {to}")
     server.call(f"GRANT SELECT ON {', '.join(_TABLES)} TO {to}")

@@ -12,9 +12,8 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from scroll_context.errors import NotAStore, ScrollError
+from scroll_context.log.schemes import Finding
 from scroll_context.text.printable import printable
 from scroll_shared import admin
 from scroll_shared.address import Address
@@ -29,29 +28,21 @@ _SAFE = {
 }  # settings without which an acknowledged event can be lost
 
 
-class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at."""
-
-    name: str
-    ok: bool
-    text: str
-
-
-def examine(address: Address) -> list[Check]:
+def examine(address: Address) -> list[Finding]:
     """Look at everything that can be looked at; the first fault of a connection ends it."""
     server = Server(address, "scroll doctor")
-    found: list[Check] = []
+    found: list[Finding] = []
     try:
         for finding in _findings(server, address):
             found.append(finding)
     except ScrollError as error:
-        found.append(Check("server" if not found else "store", False, str(error)))
+        found.append(Finding("server" if not found else "store", False, str(error)))
     finally:
         server.close()
     return found
 
 
-def _findings(server: Server, address: Address) -> Iterator[Check]:
+def _findings(server: Server, address: Address) -> Iterator[Finding]:
     begun = time.perf_counter()
     ((version, number, user, is_superuser, away),) = server.call(
         """SELECT current_setting('server_version'), current_setting('server_version_num')::int, session_user::text,
@@ -66,11 +57,11 @@ def _findings(server: Server, address: Address) -> Iterator[Check]:
         text += "; a standby that takes no appends"
     elif number < OLDEST_SERVER:
         text += "; Postgres 15 is the oldest that Scroll is tested with"
-    yield Check("server", number >= OLDEST_SERVER and not away, text)
+    yield Finding("server", number >= OLDEST_SERVER and not away, text)
     yield _transport(server, address)
     yield _durability(server)
     schema = admin.require_current(server)
-    yield Check("schema", True, f"version {schema}, as this Scroll needs it")
+    yield Finding("schema", True, f"version {schema}, as this Scroll needs it")
     rows = server.call(
         """SELECT s.store_id, s.uid::text, s.payloads, h.last_seq, h.bytes, s.max_bytes
         FROM scroll.store s JOIN scroll.head h USING (store_id) WHERE s.name = %s""",
@@ -83,7 +74,7 @@ def _findings(server: Server, address: Address) -> Iterator[Check]:
     ((store_id, uid, payloads, last, size, limit),) = rows
     quota = f" of {limit:,}" if limit is not None else ""
     is_full = limit is not None and size >= limit
-    yield Check(
+    yield Finding(
         "store", not is_full, f"{last:,} events, {size:,}{quota} bytes{', full' if is_full else ''}"
     )
     ((can_append, can_erase),) = server.call(
@@ -95,25 +86,25 @@ def _findings(server: Server, address: Address) -> Iterator[Check]:
         if is_superuser
         else ""
     )
-    yield Check("role", True, f"{user} may {', '.join(may)}{unwise}")
+    yield Finding("role", True, f"{user} may {', '.join(may)}{unwise}")
     yield _payloads(address.payloads or payloads, uid)
     yield from _copies(server, store_id, last)
 
 
-def _transport(server: Server, address: Address) -> Check:
+def _transport(server: Server, address: Address) -> Finding:
     rows = server.call("SELECT ssl, version, cipher FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
     ssl, version, cipher = rows[0] if rows else (False, None, None)
     if not ssl:
-        return Check("connection", True, "plaintext, as the address asks for (sslmode=disable)")
+        return Finding("connection", True, "plaintext, as the address asks for (sslmode=disable)")
     checked = (
         "checked against its certificate"
         if "sslmode=verify-full" in address.conninfo
         else "not checked"
     )
-    return Check("connection", True, f"{version}, {cipher}; the server's name is {checked}")
+    return Finding("connection", True, f"{version}, {cipher}; the server's name is {checked}")
 
 
-def _durability(server: Server) -> Check:
+def _durability(server: Server) -> Finding:
     names = [*_SAFE, "synchronous_commit", "synchronous_standby_names"]
     settings: dict[str, str] = dict(
         server.call("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", [names])
@@ -124,7 +115,7 @@ def _durability(server: Server) -> Check:
         if settings.get(name) != wanted
     ]
     if unsafe:
-        return Check(
+        return Finding(
             "durability", False, f"{', '.join(unsafe)}: a crash can lose acknowledged events"
         )
     standby = settings.get("synchronous_standby_names")
@@ -133,14 +124,14 @@ def _durability(server: Server) -> Check:
         if standby
         else "no synchronous standby: what is safe is on one disk"
     )
-    return Check("durability", True, text)
+    return Finding("durability", True, text)
 
 
-def _payloads(place: str, uid: str) -> Check:
+def _payloads(place: str, uid: str) -> Finding:
     if place.partition("://")[0] not in SCHEMES:
         folder = Path(place).expanduser()
         is_fine = folder.is_dir() and os.access(folder, os.W_OK)
-        return Check(
+        return Finding(
             "payloads", is_fine, f"folder {folder}{'' if is_fine else ' cannot be written'}"
         )
     key = f"doctor/{uuid.uuid4().hex}"
@@ -153,34 +144,34 @@ def _payloads(place: str, uid: str) -> Check:
         read = b"".join(bucket.read(key))
         bucket.delete([key])
     except ScrollError as error:
-        return Check("payloads", False, str(error))
+        return Finding("payloads", False, str(error))
     if not is_safe or read != b"probe":
-        return Check(
+        return Finding(
             "payloads",
             False,
             f"{place} overwrites objects that were to be created only; use another service",
         )
-    return Check("payloads", True, f"{place}; put in {1000 * taken:.0f} ms, never overwritten")
+    return Finding("payloads", True, f"{place}; put in {1000 * taken:.0f} ms, never overwritten")
 
 
-def _copies(server: Server, store_id: int, last: int) -> Iterator[Check]:
+def _copies(server: Server, store_id: int, last: int) -> Iterator[Finding]:
     rows = server.call(
         """SELECT host, applied, extract(epoch FROM now() - seen)::float FROM scroll.replica
         WHERE store_id = %s AND seen > now() - interval '7 days' ORDER BY seen DESC""",
         [store_id],
     )
     for host, applied, age in rows:
-        yield Check(
+        yield Finding(
             "replica",
             True,
             f"{printable(host)[:100]}: {max(0, last - applied):,} events behind when last seen, {age:.0f} s ago",
         )
     if not rows:
-        yield Check("replica", True, "none was seen in the last 7 days")
+        yield Finding("replica", True, "none was seen in the last 7 days")
     listed = snapshots(server, store_id)
     if listed:
         newest = listed[0]
         text = f"the newest has {newest.seq:,} events, {newest.bytes:,} bytes; a new host reads {last - newest.seq:,} more"
     else:
         text = "none; `scroll admin snapshot URL` makes one, from which new hosts start"
-    yield Check("snapshot", True, text)
+    yield Finding("snapshot", True, text)

@@ -22,17 +22,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
+import obstore
+from obstore import exceptions as faults
+from obstore.store import from_url
+
 from scroll_context.errors import BadInput, PayloadDamaged, StoreReadOnly, StoreUnreachable
 from scroll_context.log.payloads import CHUNK, PayloadFolder, PayloadStore
-
-try:
-    import obstore
-    from obstore import exceptions as faults
-    from obstore.store import from_url
-except ImportError as error:
-    raise BadInput(
-        "a shared store needs the extra `shared`: python -m pip install 'scroll-context[shared]'"
-    ) from error
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig

@@ -16,7 +16,10 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.types.array import ListBinaryDumper
 
 from scroll_context.errors import (
     BadInput,
@@ -32,9 +35,6 @@ from scroll_context.errors import (
 )
 from scroll_shared.address import Address
 
-if TYPE_CHECKING:
-    import psycopg
-
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
 
@@ -48,17 +48,6 @@ _LOGIN_REFUSED = (
 _UNSAFE = ("certificate", "does not support SSL", "does not match host name")
 _FIRST_PAUSE = 0.02  # seconds between two attempts; doubled each time
 _LONGEST_PAUSE = 0.5
-
-
-def driver() -> Any:
-    """The module psycopg, or an error that says how to get it."""
-    try:
-        import psycopg
-    except ImportError as error:
-        raise BadInput(
-            "a shared store needs the extra `shared`: python -m pip install 'scroll-context[shared]'"
-        ) from error
-    return psycopg
 
 
 class Server:
@@ -108,7 +97,7 @@ class Server:
             )  # a script of several statements has no values
             cursor.execute(statement.encode(), values or None)
             return cursor.fetchall() if cursor.description else []
-        except driver().Error as error:
+        except psycopg.Error as error:
             if self._connection is not None and (self._connection.closed or _is_away(error)):
                 self.drop()
             raise self._explain(
@@ -145,7 +134,7 @@ class Server:
                 self.drop()
                 raise
 
-    def _open(self) -> "psycopg.Connection[Any]":
+    def _open(self) -> psycopg.Connection[Any]:
         if self._interrupted:
             raise self.unreachable("it is being closed here")
         if self._connection is None:
@@ -168,7 +157,7 @@ class Server:
 
         def connect() -> None:
             try:
-                connection = _connection_class().connect(
+                connection = _Connection.connect(
                     self.address.conninfo,
                     autocommit=True,
                     connect_timeout=max(
@@ -235,7 +224,7 @@ class Server:
             "searched; appends go on when the server is back."
         )
 
-    def _explain(self, error: "psycopg.Error", was_connected: bool) -> ScrollError:
+    def _explain(self, error: psycopg.Error, was_connected: bool) -> ScrollError:
         text = self.address.clean(" ".join(str(error).split("CONTEXT:")[0].split()))[:500]
         state = error.sqlstate or ""
         match state:
@@ -284,10 +273,10 @@ class Server:
         )
 
 
-def _is_away(error: "psycopg.Error") -> bool:
+def _is_away(error: psycopg.Error) -> bool:
     state = error.sqlstate
     if state is None:
-        return isinstance(error, driver().OperationalError | driver().InterfaceError)
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     return state.startswith(_AWAY)
 
 
@@ -314,20 +303,14 @@ def require_version(schema: int, oldest: int, newest: int, address: Address) -> 
         )
 
 
-def _connection_class() -> Any:
-    psycopg = driver()
+class _Connection(psycopg.Connection[Any]):
+    """A connection on which nothing waits longer than `remaining()` says."""
 
-    class Connection(psycopg.Connection):  # type: ignore[misc,name-defined]
-        """A connection on which nothing waits longer than `remaining()` says."""
+    remaining: Any = None
 
-        remaining: Any = None
-
-        def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
-            return super().wait(
-                _limited(gen, self.remaining) if self.remaining else gen, *args, **kwargs
-            )
-
-    return Connection
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        limited = _limited(gen, self.remaining) if self.remaining else gen
+        return super().wait(limited, *args, **kwargs)
 
 
 def _limited(gen: Generator[Any, Any, T], remaining: Any) -> Generator[Any, Any, T]:
@@ -341,7 +324,7 @@ def _limited(gen: Generator[Any, Any, T], remaining: Any) -> Generator[Any, Any,
             ready = yield wanted
             if not ready and remaining() <= 0:
                 gen.close()
-                raise driver().OperationalError("no answer in time")
+                raise psycopg.OperationalError("no answer in time")
             wanted = gen.send(ready)
     except StopIteration as done:
         value: T = done.value
@@ -369,13 +352,8 @@ class Numbers(list[int | None]):
 
 @cache
 def _array_dumpers() -> tuple[tuple[type, Any], ...]:
-    """The driver's own dumper of arrays, told the type.
-
-    The driver is imported only when it is used.
-    """
-    from psycopg.types.array import ListBinaryDumper
-
-    types = driver().adapters.types
+    """The driver's own dumper of arrays, with the type set."""
+    types = psycopg.adapters.types
 
     def dumper(element: str) -> Any:
         info = types[element]

@@ -11,6 +11,7 @@ from scroll_context.plugins import entry_points
 GROUP = "scroll_context.commands"
 
 PACKAGES = dict.fromkeys(("watch", "install", "uninstall", "hook", "mcp"), "scroll-assistants")
+PACKAGES |= dict.fromkeys(("push", "pull", "admin"), "scroll-shared")
 PACKAGES["serve"] = "scroll-inspector"
 """The packages that add well-known commands, for an error message when one is not installed."""
 
@@ -34,8 +35,6 @@ COMMANDS = {  # name: (module and object below scroll_context.cli, the first lin
     "scan": ("forgetting:scan", "Find keys, tokens and private keys in what was recorded."),
     "backup": ("upkeep:backup", "Copy the store to a new folder."),
     "export": ("upkeep:export", "Write everything as JSON Lines: events, hashes and payloads."),
-    "push": ("upkeep:push", "Bring the store in a folder to a server."),
-    "pull": ("upkeep:pull", "Copy a shared store to a new folder."),
     "doctor": ("kernel:doctor", "Show what the sandbox enforces, and which assistants are there."),
     "repl": ("kernel:repl", "Write Python in the jailed kernel yourself."),
     "chat": ("agent:chat", "Talk to an agent whose memory is the store."),
@@ -48,7 +47,6 @@ COMMANDS = {  # name: (module and object below scroll_context.cli, the first lin
         "Show the steps of a session: reasoning, action, observation.",
     ),
     "completion": ("app:completion", "Print the completion script for a shell."),
-    "admin": ("upkeep:admin", "Set up a store on Postgres that many hosts share."),
     "demo": ("demo:demo", "See an agent work in a window far too small for it."),
 }
 

@@ -32,10 +32,10 @@ from scroll_context.cli.output import (
     utf8,
 )
 from scroll_context.errors import BadInput
+from scroll_context.log.address import printable_place
 from scroll_context.log.filters import SearchFilters
 from scroll_context.upkeep.copies import Why
 from scroll_context.upkeep.erase import REASONS, unreachable
-from scroll_shared.address import shown
 
 if TYPE_CHECKING:
     from scroll_context.store import Store
@@ -147,7 +147,9 @@ def erase(
         if not yes:
             _show(plan, opened, False)
             _name_affected(opened, store, plan.sessions)
-            ask(f"Erase {_count(plan.events, 'event', 'events')} of {shown(store)} for good?")
+            ask(
+                f"Erase {_count(plan.events, 'event', 'events')} of {printable_place(store)} for good?"
+            )
         with progress("erasing") as bar:
             report = opened.erase(**wanted, progress=bar)  # type: ignore[arg-type]
         with progress("indexing") as bar:
@@ -164,7 +166,7 @@ def erase(
         )
     if report.unfinished:
         note(f"not every file is clean yet: {report.unfinished}")
-    note(unreachable(shown(store)))
+    note(unreachable(printable_place(store)))
 
 
 def _show(plan: "ErasureReport", store: "Store", as_json: bool) -> None:
@@ -241,7 +243,7 @@ def _name_affected(opened: "Store", place: Place, sessions: Iterable[str]) -> No
         names[:MOST_SESSIONS],
     )
     projects = [task for (task,) in rows if task]
-    note(f"store: {shown(place)}")
+    note(f"store: {printable_place(place)}")
     note(f"projects: {_named(projects) or 'none named'}")
     note(f"sessions: {_named(names)}")
 
@@ -325,7 +327,9 @@ def retention(
         if apply:
             if report.events and not yes:
                 _name_affected(opened, store, report.sessions)
-                ask(f"Erase {_count(report.events, 'event', 'events')} of {shown(store)} for good?")
+                ask(
+                    f"Erase {_count(report.events, 'event', 'events')} of {printable_place(store)} for good?"
+                )
             with progress("erasing") as bar:
                 report = expire(progress=bar)
     told = f"{report.events:,} events erased; seq {report.seq} records it"
@@ -376,10 +380,12 @@ def scan(erasing: bool, yes: bool, store: Place, as_json: bool) -> None:
         seqs, words = sorted({one.seq for one in found}), {one.value for one in found}
         if not yes:
             _name_affected(opened, store, [event.session_id for event in opened.log.get_many(seqs)])
-            ask(f"Erase {_count(len(seqs), 'event', 'events')} of {shown(store)} for good?")
+            ask(
+                f"Erase {_count(len(seqs), 'event', 'events')} of {printable_place(store)} for good?"
+            )
         with progress("erasing") as bar:
             report = opened.erase(
                 seqs=seqs, words=words, copies=True, reason="secret", progress=bar
             )
     note(f"{report.events:,} events erased; seq {report.seq} records it")
-    note(unreachable(shown(store)))
+    note(unreachable(printable_place(store)))

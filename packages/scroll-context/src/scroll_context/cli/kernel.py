@@ -18,8 +18,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from scroll_context.cli.options import Place, json_option, open_store, store_option
-from scroll_context.cli.output import Command, echo, note, print_bytes, print_document, print_table
-from scroll_context.errors import KernelDied
+from scroll_context.cli.output import (
+    Command,
+    echo,
+    note,
+    print_bytes,
+    print_document,
+    print_result,
+    print_table,
+)
+from scroll_context.errors import BadInput, KernelDied
+from scroll_context.log.address import is_address
 from scroll_context.plugins import entry_points
 
 if TYPE_CHECKING:
@@ -65,9 +74,7 @@ def doctor(url: str | None, tier: Any, as_json: bool) -> None:
       scroll doctor 'postgresql://scroll@db.example/agents?store=main'
     """
     if url is not None:
-        from scroll_context.cli.upkeep import examine as examine_shared
-
-        examine_shared(url, as_json)
+        _examine_store(url, as_json=as_json)
         return
     import msgspec
 
@@ -102,6 +109,25 @@ def doctor(url: str | None, tier: Any, as_json: bool) -> None:
                     echo(f"  missing: {missing}")
     if not report.ok:
         note(f"tier {tier!r} cannot be had on this machine; no kernel would start")
+        raise click.exceptions.Exit(1)
+
+
+def _examine_store(address: str, *, as_json: bool) -> None:
+    """What `scroll doctor URL` shows."""
+    from scroll_context.log.schemes import installed_scheme
+
+    if not is_address(address):
+        raise BadInput(
+            f"{address!r:.80} is not the address of a store; write postgresql://user@host/database"
+            "?store=NAME, or name nothing to examine this machine"
+        )
+    findings = installed_scheme(address).examine(address)
+    ok = all(finding.ok for finding in findings)
+    lines = [
+        f"{'ok' if finding.ok else 'NO':<4}{finding.name:<12}{finding.text}" for finding in findings
+    ]
+    print_result({"ok": ok, "findings": findings}, "\n".join(lines), as_json=as_json)
+    if not ok:
         raise click.exceptions.Exit(1)
 
 

@@ -13,7 +13,7 @@ import click
 from scroll_context.cli.output import note
 from scroll_context.cli.settings import VARIABLE, default_store, ignored_store, usual_store
 from scroll_context.errors import BadInput, NotAStore, ScrollError
-from scroll_shared.address import is_address
+from scroll_context.log.address import is_address
 
 if TYPE_CHECKING:
     from scroll_context.log.log import EventLog

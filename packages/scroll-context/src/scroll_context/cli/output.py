@@ -24,9 +24,9 @@ from scroll_context.cli.statuses import INTERRUPTED
 from scroll_context.errors import BadInput, ScrollError
 from scroll_context.events import Progress
 from scroll_context.files import complete_file
+from scroll_context.log.address import printable_place
 from scroll_context.text.printable import visible as visible
 from scroll_context.text.printable import visible_json
-from scroll_shared.address import shown
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -95,7 +95,7 @@ def _completed(match: "re.Match[str]", here: click.Context) -> str:
         )
         if name in CARRIED and name in taken and given and parameter.opts[0] not in match[2]:
             for one in value if isinstance(value, tuple | list) else (value,):
-                added.append(f" {parameter.opts[0]} {shlex.quote(shown(one))}")
+                added.append(f" {parameter.opts[0]} {shlex.quote(printable_place(one))}")
     return f"`scroll {match[1]}{match[2]}{''.join(added)}`"
 
 

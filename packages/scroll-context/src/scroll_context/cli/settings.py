@@ -12,7 +12,7 @@ from typing import Any
 
 from scroll_context.errors import BadInput
 from scroll_context.folders import config_folder, data_folder
-from scroll_shared.address import is_address
+from scroll_context.log.address import is_address
 
 VARIABLE = "SCROLL_STORE"
 SHORT_NAME = ".scroll"

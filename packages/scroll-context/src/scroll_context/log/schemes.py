@@ -1,0 +1,62 @@
+"""The installed packages that keep logs elsewhere than in a folder, by the scheme of an address.
+
+A package registers an entry point in the group `scroll_context.stores`: its name is the scheme, and
+its object is a `StoreScheme`. The core imports a package only when somebody opens an address with
+its scheme.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from scroll_context.errors import BadInput
+from scroll_context.log.address import DISTRIBUTIONS, scheme_of
+from scroll_context.log.log import EventLog
+from scroll_context.log.writer import StoreLimits
+from scroll_context.plugins import entry_points
+
+GROUP = "scroll_context.stores"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that `scroll doctor ADDRESS` examined."""
+
+    name: str
+    ok: bool
+    text: str
+
+
+class StoreScheme(Protocol):
+    """What a package does with the addresses of its scheme."""
+
+    def check(self, address: str) -> None:
+        """Raise BadInput for an address that is incomplete or wrong. Connects to nothing."""
+
+    def open(self, address: str, *, create: bool, limits: StoreLimits | None) -> EventLog:
+        """Open the log at an address, or with `create` make one where there is none.
+
+        Raises BadInput for an address or a limit that it cannot honour, NotAStore when there is no
+        store, and StoreUnreachable when nothing can be read.
+        """
+
+    def examine(self, address: str) -> list[Finding]:
+        """Find out whether the store at an address can be used well; changes nothing there."""
+
+
+def installed_scheme(address: str) -> StoreScheme:
+    """The package for an address; BadInput names the one to install when it is missing."""
+    scheme = scheme_of(address)
+    for point in entry_points(GROUP):
+        if point.name == scheme:
+            implementation: StoreScheme = point.load()
+            return implementation
+    distribution = DISTRIBUTIONS.get(scheme)
+    if distribution is None:
+        raise BadInput(
+            f"no installed package opens {scheme}:// addresses. Name a folder, or install a package "
+            f"that registers {scheme!r} in the entry-point group {GROUP}."
+        )
+    raise BadInput(
+        f"a {scheme}:// address needs {distribution}, which is not installed. "
+        f"Install it with: pip install {distribution}"
+    )
