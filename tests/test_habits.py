@@ -1,0 +1,70 @@
+"""The repository's own rules: one version, READMEs, pinned versions, local hooks, true checklists."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import scroll_context
+
+ROOT = Path(__file__).parents[1]
+DISTRIBUTIONS = sorted(file.parent for file in ROOT.glob("packages/*/pyproject.toml"))
+CORE = ROOT / "packages/scroll-context"
+PIN = re.compile(r"(?P<name>[\w.-]+)==(?P<version>\S+)")
+REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(\[[\w,-]+\])?>=(?P<floor>[\d.]+)")
+
+
+def project(folder: Path) -> dict[str, Any]:
+    table: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    return table
+
+
+def numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]
+
+
+def test_every_distribution_has_the_version_of_the_core() -> None:
+    versions = {project(folder)["version"] for folder in DISTRIBUTIONS}
+    assert versions == {scroll_context.__version__}
+
+
+def test_the_changelog_is_about_this_version() -> None:
+    headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[0] == "Unreleased"
+    released = [heading.split()[0] for heading in headings[1:]]
+    assert released == sorted(released, key=numbers, reverse=True)
+    assert not released or released[0] == scroll_context.__version__
+
+
+@pytest.mark.parametrize("folder", DISTRIBUTIONS, ids=lambda folder: folder.name)
+def test_a_distribution_has_a_readme_of_half_a_page(folder: Path) -> None:
+    words = (folder / "README.md").read_text().split()
+    assert words[:2] == ["#", folder.name]
+    assert 80 <= len(words) <= 350
+
+
+@pytest.mark.parametrize("folder", DISTRIBUTIONS, ids=lambda folder: folder.name)
+def test_the_pinned_versions_satisfy_the_declared_floors(folder: Path) -> None:
+    lines = (ROOT / ".ci/constraints.txt").read_text().splitlines()
+    pins = {pin["name"].lower(): pin["version"] for pin in map(PIN.fullmatch, lines) if pin}
+    for line in project(folder)["dependencies"]:
+        requirement = REQUIREMENT.fullmatch(line)
+        if requirement is not None:
+            assert numbers(pins[requirement["name"]]) >= numbers(requirement["floor"])
+
+
+def test_hooks_are_local_and_the_workflow_calls_the_script_of_ci() -> None:
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    assert set(re.findall(r"repo: (\S+)", hooks)) == {"local"}
+    workflow = (ROOT / ".github/workflows/test.yml").read_text()
+    assert re.findall(r"- run: (.+)", workflow) == [".ci/run"]
+
+
+def test_files_that_the_checklists_name_exist() -> None:
+    names = re.findall(r"`([\w/.]+\.(?:py|md|txt))`", (ROOT / "CONTRIBUTING.md").read_text())
+    bases = (ROOT, CORE, CORE / "src/scroll_context")
+    assert len(names) > 15
+    missing = [name for name in names if not any((base / name).is_file() for base in bases)]
+    assert missing == []
