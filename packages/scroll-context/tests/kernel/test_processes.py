@@ -16,7 +16,8 @@ import pytest
 from scroll_context.errors import KernelError, KernelUnavailable
 from scroll_context.jail.spec import ALLOW_UNSANDBOXED, JailLimits, JailSpec, default_read_only
 from scroll_context.kernel import launcher
-from scroll_context.kernel.kernel import Kernel, KernelOptions
+from scroll_context.kernel.kernel import WORKER_MODULE, Kernel, KernelOptions
+from scroll_context.kernel.protocol import KernelSettings
 from scroll_context.kernel.worker_process import WorkerProcess
 
 LINUX = pytest.mark.skipif(
@@ -217,7 +218,7 @@ def test_a_worker_that_promises_less_than_required_is_refused(tmp_path, tier) ->
     if tier != "full":
         pytest.skip("needs tier full, to ask for it and be given kernel-only")
     sent = JailSpec(tier="kernel-only", read_only=default_read_only(), scratch=str(tmp_path))
-    sock = launcher.spawn_shared(sent)
+    sock = launcher.spawn_shared(WORKER_MODULE, KernelSettings(sent, False))
     with pytest.raises(KernelUnavailable, match="tier full"):
         WorkerProcess(sock, msgspec.structs.replace(sent, tier="full"), print, 1.0, 1000)
 

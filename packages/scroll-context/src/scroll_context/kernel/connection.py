@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import KernelDied
-from scroll_context.kernel.launcher import Process
+from scroll_context.kernel.process import Process
 from scroll_context.kernel.protocol import (
     MAX_FRAME,
     MAX_ITEMS,

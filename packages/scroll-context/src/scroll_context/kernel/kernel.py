@@ -8,6 +8,7 @@ thread; they take turns, except `interrupt`, which acts on the turn that is unde
 `known_variables`. No method waits without a deadline, whatever the model's code does.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ import msgspec
 from scroll_context.errors import KernelDied, KernelError, KernelUnavailable
 from scroll_context.jail.entry import chosen, no_jail
 from scroll_context.jail.spec import (
+    ALLOW_UNSANDBOXED,
     UNTESTED,
     Enforcement,
     JailSpec,
@@ -33,6 +35,7 @@ from scroll_context.kernel.protocol import (
     Done,
     Execute,
     Facts,
+    KernelSettings,
     Prelude,
     Prepare,
     Save,
@@ -56,6 +59,9 @@ from scroll_context.kernel.results import (
 )
 from scroll_context.kernel.variables import Namespace, SavedPieces, check_names, load_into
 from scroll_context.kernel.worker_process import WorkerProcess
+
+WORKER_MODULE = "scroll_context.kernel.worker"
+"""The module that runs inside the jail. The host itself never imports it."""
 
 _SETUP_SECONDS = 30.0
 _DESCRIBE_SECONDS = 5.0
@@ -372,13 +378,14 @@ class Kernel:
         raise KernelUnavailable("; ".join(refusals) or no_jail())
 
     def _spawn(self, spec: JailSpec) -> WorkerProcess:
+        settings = KernelSettings(spec, os.environ.get(ALLOW_UNSANDBOXED) == "1")
         if self._options.share_fork_server:
-            sock = spawn_shared(spec)
+            sock = spawn_shared(WORKER_MODULE, settings)
         else:
             if self._fork_server is not None:
                 self._fork_server.close()
             self._fork_server = ForkServer()
-            sock = self._fork_server.spawn(spec)
+            sock = self._fork_server.spawn(WORKER_MODULE, settings)
         options = self._options
         worker = WorkerProcess(
             sock, spec, self._dispatch, options.call_seconds, options.output_bytes

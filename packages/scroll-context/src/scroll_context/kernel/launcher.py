@@ -1,125 +1,49 @@
-"""The processes behind kernels: how a worker is asked for, signalled and ended. Nothing here speaks
-the protocol.
+"""The fork server: how every worker of this process comes to be. Nothing here knows what a worker does.
 
-One fork server serves all kernels of this process; a kernel that must share neither hash seed nor
-address layout with others brings its own. It is executed afresh with an empty environment, has one
-thread, keeps no descriptor but the control socket, and never runs model code. It ends with the
-host, and the workers end with it; one that was lost is replaced. The parent of a worker reports it
-with a pidfd that was opened before anyone could reap it, so a signal never reaches another process
-that got the same number.
+One fork server serves all kernels and all guarded SQL of this process; a kernel that must share
+neither hash seed nor address layout with others brings its own. The server is executed with an
+empty environment, has one thread, keeps no descriptor but the control socket, and never runs model
+code. A request names the module whose `serve` the new process runs; the server imports a module
+once, when it is first named. The server ends with the host, and the workers end with it. A server
+that was lost is replaced.
 """
 
 import atexit
 import gc
+import importlib
 import os
-import select
 import signal
 import socket
 import struct
 import sys
 import threading
-import time
-from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import msgspec
 
 from scroll_context.errors import KernelUnavailable
 from scroll_context.jail.linux import close_inherited, die_with_parent
-from scroll_context.jail.spec import ALLOW_UNSANDBOXED, JailSpec
 from scroll_context.jail.syscalls import PR_SET_PDEATHSIG, prctl
 
 PREFIX = struct.Struct(">I")
 FORKED = b"k"
-_REPORT_BYTES = 16
 _FORK_SECONDS = 10.0
 
 
 class SpawnRequest(msgspec.Struct, frozen=True):
-    """The settings of a new worker, sent before it enters the jail; its socket comes along as a
-    descriptor.
+    """A new worker: the module that it runs, and its settings, which that module decodes.
+
+    The worker's socket comes along as a descriptor.
     """
 
-    spec: JailSpec
-    allow_unsandboxed: bool  # whether the host's environment permits tier `none`
+    module: str
+    settings: bytes
 
 
-class Process:
-    """A worker, or the process that is about to become one."""
+class WorkerModule(Protocol):
+    """A module that a worker runs: `serve` returns when the host has gone away."""
 
-    def __init__(self, pid: int, pidfd: int | None) -> None:
-        self.pid = pid
-        self._pidfd = pidfd
-        self._signalling = threading.Lock()  # a pidfd that was closed may be another one's by now
-
-    def signal(self, number: int) -> None:
-        """Send a signal, from any thread; without effect on a process that has ended."""
-        with self._signalling:
-            if self.pid == 0:
-                return
-            try:
-                if self._pidfd is not None:
-                    signal.pidfd_send_signal(self._pidfd, number)
-                else:
-                    os.kill(self.pid, number)
-            except (ProcessLookupError, PermissionError):
-                return
-
-    def has_ended(self, within: float = 0.0) -> bool:
-        """Whether it has ended, or ends within that many seconds."""
-        if self._pidfd is not None:
-            poll = (
-                select.poll()
-            )  # unlike `select`, it takes a descriptor above 1023; one for each thread that asks
-            poll.register(self._pidfd, select.POLLIN)
-            return bool(poll.poll(within * 1000))
-        deadline = time.monotonic() + within
-        while True:
-            try:
-                os.kill(self.pid, 0)
-            except ProcessLookupError:
-                return True
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.01)
-
-    def kill(self) -> None:
-        self.signal(signal.SIGKILL)
-
-    def end(self) -> None:
-        """Kill it, wait until it is gone, and close its descriptor."""
-        if self.pid == 0:
-            return
-        self.kill()
-        self.has_ended(within=5.0)
-        with self._signalling:
-            if self._pidfd is not None:
-                os.close(self._pidfd)
-            self._pidfd, self.pid = None, 0
-
-
-def receive_process(sock: socket.socket, within: float) -> Process | None:
-    """The worker's process, as its parent reported it; None when there was no report in time."""
-    sock.settimeout(within)
-    try:
-        data, fds, _, _ = socket.recv_fds(sock, _REPORT_BYTES, 1)
-    except OSError:
-        return None
-    return Process(int(data), fds[0] if fds else None) if data else None
-
-
-def report_process(sock: socket.socket, pid: int) -> None:
-    """Send the other end a worker's number, and a pidfd where the system has those.
-
-    Runs in its parent.
-    """
-    message = str(pid).ljust(_REPORT_BYTES).encode()
-    if hasattr(os, "pidfd_open"):
-        pidfd = os.pidfd_open(pid)
-        socket.send_fds(sock, [message], [pidfd])
-        os.close(pidfd)
-    else:
-        sock.sendall(message)
+    def serve(self, sock: socket.socket, settings: bytes) -> None: ...
 
 
 _PROGRAM = """
@@ -140,7 +64,7 @@ class ForkServer:
     """
 
     def __init__(self) -> None:
-        # only here: the fork server imports this module too, and starts faster without it
+        # Imported here, because the fork server imports this module too and starts faster without.
         import subprocess
 
         ours, theirs = socket.socketpair()
@@ -170,10 +94,9 @@ class ForkServer:
         self._lock = threading.Lock()
         self.owner = os.getpid()
 
-    def spawn(self, spec: JailSpec) -> socket.socket:
-        """Fork a worker; returns the host's end of its socket."""
-        allowed = os.environ.get(ALLOW_UNSANDBOXED) == "1"
-        body = msgspec.msgpack.encode(SpawnRequest(spec, allowed))
+    def spawn(self, module: str, settings: msgspec.Struct) -> socket.socket:
+        """Fork a worker that runs a module; returns the host's end of its socket."""
+        body = msgspec.msgpack.encode(SpawnRequest(module, msgspec.msgpack.encode(settings)))
         ours, theirs = socket.socketpair()
         try:
             with theirs, self._lock:
@@ -197,10 +120,8 @@ _shared: ForkServer | None = None
 _shared_lock = threading.Lock()
 
 
-def spawn_shared(spec: JailSpec) -> socket.socket:
-    """A worker of the fork server that all kernels of this process share; it is started again if it
-    was lost.
-    """
+def spawn_shared(module: str, settings: msgspec.Struct) -> socket.socket:
+    """Fork a worker from the server that this process shares; a server that was lost is replaced."""
     global _shared
     for last in (False, True):
         with _shared_lock:
@@ -209,7 +130,7 @@ def spawn_shared(spec: JailSpec) -> socket.socket:
                 atexit.register(_shared.close)
             server = _shared
         try:
-            return server.spawn(spec)
+            return server.spawn(module, settings)
         except KernelUnavailable:
             with _shared_lock:
                 if _shared is server:
@@ -222,25 +143,29 @@ def spawn_shared(spec: JailSpec) -> socket.socket:
 
 def _unavailable(error: OSError) -> KernelUnavailable:
     return KernelUnavailable(
-        f"the process that starts kernels does not work ({error}). No model code has run."
-        " Check that this Python can start itself: python -I -c 'import scroll_context.kernel.launcher'."
+        f"the process that starts workers does not work ({error}). No model code has run."
+        " Check that this Python can start itself:"
+        " python -I -c 'import scroll_context.kernel.launcher'."
     )
 
 
 def main(control_fd: int, host_pid: int) -> None:
     """The fork server's own process: fork a worker for each request, until the host goes away."""
-    from scroll_context.kernel import worker  # only in this process: the host needs nothing of it
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps what has ended
+    # The system reaps workers that have ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     _end_with(host_pid)
     control = socket.socket(fileno=control_fd)
-    gc.freeze()  # keeps the collector from copying the pages that workers share
+    modules: dict[str, WorkerModule] = {}
     while True:
         request, fd = _receive(control)
+        if request.module not in modules:
+            modules[request.module] = importlib.import_module(request.module)
+            # This keeps the collector from copying the pages that workers share.
+            gc.freeze()
         if os.fork() == 0:
             control.close()
-            _become_worker(worker.serve, request, fd)
+            _become_worker(modules[request.module], request, fd)
         os.close(fd)
         control.sendall(FORKED)
 
@@ -268,17 +193,13 @@ def _receive(control: socket.socket) -> tuple[SpawnRequest, int]:
     return msgspec.msgpack.decode(data[PREFIX.size :], type=SpawnRequest), fds[0]
 
 
-def _become_worker(
-    serve: Callable[[socket.socket, JailSpec], None], request: SpawnRequest, fd: int
-) -> NoReturn:
+def _become_worker(module: WorkerModule, request: SpawnRequest, fd: int) -> NoReturn:
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)
         close_inherited({fd})
         if sys.platform == "linux":
             die_with_parent()
-        if request.allow_unsandboxed:
-            os.environ[ALLOW_UNSANDBOXED] = "1"
-        serve(socket.socket(fileno=fd), request.spec)
+        module.serve(socket.socket(fileno=fd), request.settings)
     finally:
         os._exit(1)

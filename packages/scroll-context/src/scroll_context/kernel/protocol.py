@@ -28,7 +28,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from scroll_context.jail.spec import Enforcement
+from scroll_context.jail.spec import Enforcement, JailSpec
 from scroll_context.kernel.results import CellError, Name, Text, Variable
 
 MAX_FRAME = 32 << 20
@@ -304,6 +304,14 @@ class WireMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 # What the host asks for.
+
+
+class KernelSettings(msgspec.Struct, frozen=True):
+    """The settings of a new worker, which it has before it enters the jail."""
+
+    spec: JailSpec
+    allow_unsandboxed: bool
+    """Whether the host's environment permits tier `none`."""
 
 
 class Prelude(msgspec.Struct, frozen=True):

@@ -18,19 +18,22 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any, cast
 
+import msgspec
+
 from scroll_context.errors import KernelUnavailable
 from scroll_context.jail.entry import enter
 from scroll_context.jail.linux import clean_environment, home_in
-from scroll_context.jail.spec import JailSpec, make_importable
+from scroll_context.jail.spec import ALLOW_UNSANDBOXED, JailSpec, make_importable
 from scroll_context.kernel.cell import CellRunner, NamesUsed, Output, OutputLimitExceeded, Streams
 from scroll_context.kernel.channel import Channel, Interrupts
-from scroll_context.kernel.launcher import report_process
+from scroll_context.kernel.process import report_process
 from scroll_context.kernel.protocol import (
     Describe,
     Done,
     Execute,
     Facts,
     Failed,
+    KernelSettings,
     Load,
     Prelude,
     Prepare,
@@ -47,11 +50,15 @@ _NAMES = 20_000
 _RESERVE_BYTES = 8 << 20
 
 
-def serve(sock: socket.socket, spec: JailSpec) -> None:
+def serve(sock: socket.socket, settings: bytes) -> None:
     """Enter the jail, say so, and answer requests until the host goes away.
 
     The process must have one thread.
     """
+    request = msgspec.msgpack.decode(settings, type=KernelSettings)
+    spec = request.spec
+    if request.allow_unsandboxed:
+        os.environ[ALLOW_UNSANDBOXED] = "1"
     interrupts = Interrupts()
     interrupts.protect(globals())
     interrupts.install()

@@ -20,7 +20,7 @@ from scroll_context.errors import KernelDied, KernelUnavailable
 from scroll_context.jail.linux import set_cpu_budget
 from scroll_context.jail.spec import Enforcement, JailSpec, guarantees
 from scroll_context.kernel.connection import Broker, Connection
-from scroll_context.kernel.launcher import receive_process
+from scroll_context.kernel.process import receive_process
 from scroll_context.kernel.protocol import (
     CallRequest,
     Failed,
