@@ -76,7 +76,9 @@ AREAS = {
             "recall/test_memory.py",
         ],
     ),
-    "sql": Area(["sql/guard.py"], ["sql/test_sql.py", "sql/test_sql_attacks.py"]),
+    "sql": Area(
+        ["sql/guard.py", "sql/statement.py"], ["sql/test_sql.py", "sql/test_sql_attacks.py"]
+    ),
     "eviction": Area(
         ["view/eviction.py"],
         VIEW,

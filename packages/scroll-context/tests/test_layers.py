@@ -41,7 +41,7 @@ MAY_IMPORT = {
     **dict.fromkeys(VALUES, VALUES),
     "log": VALUES,
     "search": LOG,
-    "sql": LOG,
+    "sql": LOG | KERNEL,
     "upkeep": LOG | {"search"},
     "store": LOG | {"search", "sql", "upkeep"},
     "jail": VALUES,

@@ -27,7 +27,8 @@ from scroll_context.log.writer import StoreLimits
 from scroll_context.origin import Origin
 from scroll_context.search.meaning import Embedder, MeaningIndex
 from scroll_context.search.search import PATIENCE, SearchIndex
-from scroll_context.sql.guard import GuardedSql, SqlLimits
+from scroll_context.sql.guard import GuardedSql
+from scroll_context.sql.messages import SqlLimits
 from scroll_context.upkeep.copies import named_payloads
 from scroll_context.upkeep.erase import (
     ErasureReport,

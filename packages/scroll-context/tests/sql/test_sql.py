@@ -13,7 +13,8 @@ import pytest
 from scroll_context.errors import QueryLimit, QueryRefused
 from scroll_context.events import EVERYTHING, Draft, Grant, Kind
 from scroll_context.log.log import EventLog
-from scroll_context.sql.guard import GuardedSql, SqlLimits
+from scroll_context.sql.guard import GuardedSql
+from scroll_context.sql.messages import SqlLimits
 from scroll_context.store import Store
 
 SECRET = "the other session's secret"

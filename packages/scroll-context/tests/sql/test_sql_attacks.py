@@ -5,6 +5,7 @@ the host.
 import os
 import resource
 import select
+import socket
 import subprocess
 import sys
 import threading
@@ -14,14 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from scroll_context.errors import QueryLimit, QueryRefused, StoreClosed
-from scroll_context.events import Draft, Grant
+from scroll_context.errors import KernelDied, QueryLimit, QueryRefused, StoreClosed
+from scroll_context.events import EVERYTHING, Draft, Grant
+from scroll_context.jail.linux import available_abi
+from scroll_context.kernel.connection import Connection
 from scroll_context.log.log import EventLog
-from scroll_context.sql.guard import MAX_SQL, GuardedSql, SqlLimits, _Gone, _rewrite
+from scroll_context.sql.guard import MAX_SQL, GuardedSql
+from scroll_context.sql.messages import SqlLimits, ToHost
+from scroll_context.sql.statement import rewrite
 from scroll_context.store import Store
 
 SECRET = "zanzibar"
 QUICK = SqlLimits(seconds=1.0)
+HAS_LANDLOCK = sys.platform == "linux" and available_abi() > 0
 
 
 @pytest.fixture
@@ -187,21 +193,22 @@ def test_closing_kills_a_running_query_and_does_not_wait(history: EventLog) -> N
         except BaseException as error:
             told.append(error)
 
-    before = _nanoseconds(worker._process.pid)
+    process = worker.process.pid
+    before = _nanoseconds(process)
     thread = threading.Thread(target=run)
     thread.start()
-    while _nanoseconds(worker._process.pid) < before + 50_000_000:  # the worker is at the query
+    while _nanoseconds(process) < before + 50_000_000:  # the worker is at the query
         thread.join(0.01)
     window.close()
     thread.join(30)
     assert not thread.is_alive() and isinstance(told[0], StoreClosed)
-    assert worker._process.returncode is not None
+    assert not Path(f"/proc/{process}").exists()
 
 
 def test_a_killed_worker_is_replaced(sql: GuardedSql) -> None:
     sql.query("SELECT 1")
     assert sql._worker is not None
-    os.kill(sql._worker._process.pid, 9)
+    os.kill(sql._worker.process.pid, 9)
     assert sql.query("SELECT 2 AS two").rows == [{"two": 2}]
 
 
@@ -211,7 +218,7 @@ def test_an_idle_worker_ends_and_the_next_query_gets_another(history: EventLog) 
     for _ in range(2):
         assert window.query("SELECT count(*) AS n FROM hist.events").rows == [{"n": 5}]
         assert window._worker is not None
-        window._worker._process.wait(60)
+        assert window._worker.process.has_ended(within=60)
     window.close()
 
 
@@ -221,15 +228,15 @@ def test_the_worker_ends_with_the_window_and_holds_nothing_of_the_host(
     secret = (tmp_path / "secret").open("w")
     sql.query("SELECT 1")
     assert sql._worker is not None
-    process = sql._worker._process
-    held = [file.readlink().name for file in Path(f"/proc/{process.pid}/fd").iterdir()]
+    process = sql._worker.process.pid
+    held = [file.readlink().name for file in Path(f"/proc/{process}/fd").iterdir()]
     assert "secret" not in held
-    limits = Path(f"/proc/{process.pid}/limits").read_text()
+    limits = Path(f"/proc/{process}/limits").read_text()
     assert (
         f"{SqlLimits().memory_bytes}" in limits.partition("Max address space")[2].partition("\n")[0]
     )
     sql.close()
-    assert process.returncode is not None
+    assert not Path(f"/proc/{process}").exists()
     secret.close()
 
 
@@ -239,7 +246,7 @@ def test_the_worker_does_not_have_the_environment_of_the_host(
     monkeypatch.setenv("PGPASSWORD", SECRET)
     sql.query("SELECT 1")
     assert sql._worker is not None
-    environment = Path(f"/proc/{sql._worker._process.pid}/environ").read_bytes()
+    environment = Path(f"/proc/{sql._worker.process.pid}/environ").read_bytes()
     assert SECRET.encode() not in environment
 
 
@@ -247,10 +254,11 @@ _HOST = """
 import sys
 from pathlib import Path
 from scroll_context.events import Grant
-from scroll_context.sql.guard import GuardedSql, SqlLimits
+from scroll_context.sql.guard import GuardedSql
+from scroll_context.sql.messages import SqlLimits
 window = GuardedSql(Path(sys.argv[1]), Grant(session_id="mine"), SqlLimits(seconds=1.0))
 window.query("SELECT 1")
-print(window._worker._process.pid, flush=True)
+print(window._worker.process.pid, flush=True)
 window.query(sys.argv[2])
 """
 
@@ -275,13 +283,72 @@ def test_a_query_ends_by_itself_when_its_host_was_killed(history: EventLog) -> N
         host.communicate()
 
 
-def test_an_answer_that_is_longer_than_any_result_is_not_read(sql: GuardedSql) -> None:
+def test_an_answer_that_is_longer_than_any_result_is_not_read() -> None:
+    ours, theirs = socket.socketpair()
+    limit = SqlLimits().frame_bytes
+    connection = Connection(ours, ToHost, limit)
+    theirs.sendall((limit + 1).to_bytes(4, "big"))
+    with pytest.raises(KernelDied, match="malformed"):
+        connection.receive(1.0)
+    connection.close()
+    theirs.close()
+
+
+_WRITES = """
+import os, sys
+from pathlib import Path
+import msgspec
+from scroll_context.sql.confinement import confine
+from scroll_context.sql.messages import SqlSettings
+
+folder, scratch = sys.argv[1:]
+blank = dict.fromkeys(("uri", "granted", "newest_erasure", "erasure", "bookkeeping", "is_erased"), "")
+settings = {**blank, "folder": folder, "scratch": scratch, "columns": [], "functions": [],
+            "limits": {}, "sqlite_limits": {}}
+confine(msgspec.convert(settings, SqlSettings))
+Path(scratch, "temporary").write_text("allowed")
+Path(folder, "log.db").read_bytes()
+for path in (Path(folder, "log.db"), Path(folder, "log.db-shm"), Path(folder, "new"), Path("/etc/passwd")):
+    try:
+        os.open(path, os.O_RDWR | os.O_CREAT)
+    except PermissionError:
+        print("refused", path.name)
+"""
+
+
+@pytest.mark.skipif(not HAS_LANDLOCK, reason="needs a system with landlock")
+def test_the_worker_can_read_the_store_and_never_write_it(
+    history: EventLog, tmp_path: Path
+) -> None:
+    scratch = tmp_path / "scratch of the worker"
+    scratch.mkdir()
+    arguments = [sys.executable, "-c", _WRITES, str(history.path.parent), str(scratch)]
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    refused = ["log.db", "log.db-shm", "new", "passwd"]
+    assert done.stdout.split("\n")[:-1] == [f"refused {name}" for name in refused], done.stderr
+
+
+@pytest.mark.skipif(not HAS_LANDLOCK, reason="needs a system with landlock")
+def test_a_running_worker_is_confined_and_leaves_no_folder_behind(sql: GuardedSql) -> None:
     sql.query("SELECT 1")
-    worker = sql._worker
-    assert worker is not None
-    worker._received += (1 << 31).to_bytes(4, "big")
-    with pytest.raises(_Gone, match="too much"):
-        worker.read(time.monotonic() + 1)
+    assert sql._worker is not None
+    status = Path(f"/proc/{sql._worker.process.pid}/status").read_text()
+    assert "NoNewPrivs:\t1" in status
+    scratch = Path(sql._worker._scratch.path)
+    assert scratch.is_dir()
+    sql.close()
+    assert not scratch.exists()
+
+
+def test_a_closed_log_that_nobody_else_has_open_can_be_read(folder: Path) -> None:
+    with Store(folder, create=True) as store:
+        store.append(Draft(session_id="mine", content="alone"))
+        path = store.log.path
+    for grant in (Grant(session_id="mine"), Grant(session_id="other"), EVERYTHING):
+        window = GuardedSql(path, grant)
+        count = len(window.query("SELECT content FROM hist.events").rows)
+        assert count == (grant.session_id != "other")
+        window.close()
 
 
 @pytest.mark.parametrize("unit", ["'", '"', "[", "`", "/*", "-", "(", "a.", "/* * ", "'a"])
@@ -289,7 +356,7 @@ def test_reading_a_query_takes_linear_time(unit: str) -> None:
     def seconds(size: int) -> float:
         text = "SELECT " + unit * (size // len(unit))
         started = time.process_time()
-        _rewrite(text)
+        rewrite(text)
         return time.process_time() - started
 
     seconds(1_000)

@@ -19,7 +19,8 @@ from scroll_context.events import Draft, Grant, Kind
 from scroll_context.log import log as log_module
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
-from scroll_context.sql.guard import GuardedSql, SqlLimits, SqlResult
+from scroll_context.sql.guard import GuardedSql, SqlResult
+from scroll_context.sql.messages import SqlLimits
 
 CANARIES = ("canary-yellow", "canary-green")
 

@@ -366,13 +366,15 @@ def _empty(folder: int, top: int) -> list[str]:
 
 
 class ScratchFolder:
-    """A fresh folder, locked while this object is open."""
+    """A fresh folder, locked while this object is open, in the system's temporary folder or another."""
 
-    def __init__(self) -> None:
-        import tempfile  # only here: workers import this module too, and start faster without it
+    def __init__(self, parent: str = "") -> None:
+        # Imported here, because workers import this module too and start faster without.
+        import tempfile
 
-        _sweep(tempfile.gettempdir())
-        self.path = tempfile.mkdtemp(prefix=_PREFIX)
+        parent = parent or tempfile.gettempdir()
+        _sweep(parent)
+        self.path = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
         self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 

@@ -50,13 +50,16 @@ STALL_SECONDS = 10.0
 
 
 class Connection:
-    """One worker's socket. Any thread may send; one at a time receives."""
+    """One worker's socket. Any thread may send; one at a time receives.
 
-    def __init__(self, sock: socket.socket) -> None:
+    `messages` are the types that the worker may send, in frames of at most `limit` bytes.
+    """
+
+    def __init__(self, sock: socket.socket, messages: Any = ToHost, limit: int = MAX_FRAME) -> None:
         sock.setblocking(False)
         self._sock = sock
-        self._reader = FrameReader(sock)
-        self._decoder = msgspec.msgpack.Decoder(ToHost)
+        self._reader = FrameReader(sock, limit)
+        self._decoder = msgspec.msgpack.Decoder(messages)
         self._sending = threading.Lock()
         self._poll = select.poll()
         self._poll.register(sock.fileno(), select.POLLIN)
@@ -78,7 +81,7 @@ class Connection:
                 f"the kernel process sent a malformed message ({type(error).__name__})"
             ) from error
 
-    def send(self, message: WireMessage) -> None:
+    def send(self, message: msgspec.Struct) -> None:
         """Send whole.
 
         Raises KernelDied when the worker does not take it, ValueError when it cannot be encoded.

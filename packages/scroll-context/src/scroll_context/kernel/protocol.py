@@ -32,7 +32,7 @@ from scroll_context.jail.spec import Enforcement, JailSpec
 from scroll_context.kernel.results import CellError, Name, Text, Variable
 
 MAX_FRAME = 32 << 20
-"""The largest frame, in bytes, that either side sends or accepts."""
+"""The largest frame, in bytes, that a kernel and its host send or accept."""
 
 _PREFIX = struct.Struct(">I")
 _SMALL = 1 << 16
@@ -44,22 +44,23 @@ class FrameTooLarge(ValueError):
     """A message that does not fit into one frame."""
 
 
-def encode_frame(message: msgspec.Struct) -> bytearray:
+def encode_frame(message: msgspec.Struct, limit: int = MAX_FRAME) -> bytearray:
     """`message` with its length prefix, ready to be sent."""
     buffer = bytearray(_PREFIX.size)
     _encoder.encode_into(message, buffer, _PREFIX.size)
     size = len(buffer) - _PREFIX.size
-    if size > MAX_FRAME:
-        raise FrameTooLarge(f"{size:,} bytes do not fit into one frame of at most {MAX_FRAME:,}")
+    if size > limit:
+        raise FrameTooLarge(f"{size:,} bytes do not fit into one frame of at most {limit:,}")
     _PREFIX.pack_into(buffer, 0, size)
     return buffer
 
 
 class FrameReader:
-    """Assembles frames from a non-blocking stream socket."""
+    """Assembles frames of at most `limit` bytes from a non-blocking stream socket."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, limit: int = MAX_FRAME) -> None:
         self._sock = sock
+        self._limit = limit
         self._buffer = bytearray(_SMALL)
         self._view = memoryview(self._buffer)
         self._start = 0  # of the bytes received and not yet handed out
@@ -83,9 +84,9 @@ class FrameReader:
         if held < _PREFIX.size:
             return None
         (size,) = _PREFIX.unpack_from(self._buffer, self._start)
-        if size > MAX_FRAME:
+        if size > self._limit:
             raise ValueError(
-                f"a frame of {size:,} bytes was announced; at most {MAX_FRAME:,} are allowed"
+                f"a frame of {size:,} bytes was announced; at most {self._limit:,} are allowed"
             )
         begin = self._start + _PREFIX.size
         if held - _PREFIX.size >= size:
