@@ -181,7 +181,7 @@ def unrecovered(session: Session, expected: Callable[[Event], str | None]) -> tu
     count = wrong = 0
     memory, log = session.environment.memory, session.store.log
     for event in session.events():
-        row = memory.expand(event.seq).value["rows"][0]
+        row = memory.call("ms.expand", event.seq).value["rows"][0]
         text = log.text(log.get(row["seq"])) if "payload" in row else row["content"]
         wanted = expected(event)
         count += 1
@@ -398,7 +398,7 @@ def recall(messages: int = 50_000, rounds: int = 200) -> Iterator[Row]:
             words = " ".join(corpus.questions[n % len(corpus.questions)].split()[:3])
             source = f"hits = ms.search({words!r})\nprint(hits[0]['seq'] if hits else None)"
             begun = time.perf_counter()
-            environment.memory.search(words)
+            environment.memory.call("ms.search", words)
             searches.append((time.perf_counter() - begun) * 1e3)
             environment.settle()
             begun = time.perf_counter()

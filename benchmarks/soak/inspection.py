@@ -16,7 +16,7 @@ from workers import LANDMARKS, STAMP, landmark
 
 from scroll_context.errors import ScrollError
 from scroll_context.events import EVERYTHING, Event, Kind, Scope
-from scroll_context.recall.memory import MemorySurface
+from scroll_context.recall.memory import Memory
 from scroll_context.search.indexer import damaged_files
 from scroll_context.session.history import lineage
 from scroll_context.store import Store
@@ -109,7 +109,7 @@ def _evicted(store: Store) -> Finding:
     surface read.
     """
     wrong, count = [], 0
-    memory = MemorySurface(store, Scope("soak"), "all", _Nothing())
+    memory = Memory(store, Scope("soak"), "all", _Nothing())
     for info in store.log.sessions(EVERYTHING):
         events = list(lineage(store, info.session_id))
         if not any(event.kind == Kind.EVICTION for event in events):
@@ -131,7 +131,7 @@ def _evicted(store: Store) -> Finding:
     )
 
 
-def _lost(store: Store, memory: MemorySurface, view: WorkingView, event: Event) -> str:
+def _lost(store: Store, memory: Memory, view: WorkingView, event: Event) -> str:
     """Why a model could not get an event back; empty when it can."""
     inside = event.metadata.get(
         "inside_cell", event.seq
@@ -139,7 +139,7 @@ def _lost(store: Store, memory: MemorySurface, view: WorkingView, event: Event) 
     if not (view.get(inside) or view.index.find(inside)):
         return "is named by no line of the index"
     try:
-        row = memory.expand(event.seq).value["rows"][0]
+        row = memory.call("ms.expand", event.seq).value["rows"][0]
         return "" if row["content"] == store.log.text(event) else "expands to something else"
     except ScrollError as error:
         return f"does not expand: {error}"

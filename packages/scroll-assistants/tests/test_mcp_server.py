@@ -29,7 +29,7 @@ from scroll_assistants import mcp_server
 from scroll_assistants.mcp_server import RecallServer
 from scroll_assistants.project import project_task
 from scroll_context.events import Draft
-from scroll_context.recall.memory import MemorySurface
+from scroll_context.recall.lookup import Lookup
 from scroll_context.store import Store
 from scroll_context.view.tokens import estimate
 
@@ -281,7 +281,7 @@ def test_cancelled_expansions_stop_and_few_run_at_once(
 
     async def work(client: Client) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(MemorySurface, "page", endless)
+            patch.setattr(Lookup, "page", endless)
             async with anyio.create_task_group() as group:
                 for _ in range(10):
                     group.start_soon(client.call_tool, "expand", {"seqs": "3"})

@@ -55,7 +55,7 @@ from scroll_context.log.journal import Journal
 from scroll_context.log.redact import Redactor
 from scroll_context.log.schema import utc_now
 from scroll_context.origin import NOT_SPOKEN, Origin, origin_of
-from scroll_context.recall.memory import MemorySurface, NoSession
+from scroll_context.recall.memory import Memory, NoSession
 from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store import Store
 from scroll_context.text.printable import printable
@@ -124,7 +124,7 @@ class RecallServer:
         self.reach = reach
         self.grant = Scope("", AGENT, task).widest(reach)
         client = _CapturedClient(store, self.grant, client_session, assistant)
-        self._memory = MemorySurface(store, Scope("", AGENT, task), reach, client)
+        self._memory = Memory(store, Scope("", AGENT, task), reach, client)
         self._kernels = _Kernels(store, task, reach, max_kernels)
         self._own_kernel = _new_name()  # of the client over standard streams
         self._noting = asyncio.Lock()
@@ -360,7 +360,7 @@ class RecallServer:
                 parts.append(f'(the page is full; expand(seqs="{_span(events[place:])}") goes on)')
                 break
             begin = start if place == 0 else 0
-            text, more = self._memory.page(event.seq, begin, room)
+            text, more = self._memory.lookup.page(event.seq, begin, room)
             size = f"{len(event.content):,} characters"
             if event.payload is not None:
                 size = f"{event.payload.size:,} bytes"

@@ -24,7 +24,7 @@ def assert_everything_expands(session: Session) -> None:
     """Each event of the session comes back through the memory surface as it was recorded."""
     memory, log = session.environment.memory, session.store.log
     for event in session.events():
-        (row,) = memory.expand(event.seq).value["rows"]
+        (row,) = memory.call("ms.expand", event.seq).value["rows"]
         assert row["content"] == log.text(event)
 
 

@@ -7,7 +7,7 @@ import pytest
 from scroll_context import Draft, Grant, Store
 from scroll_context.events import Kind, Scope
 from scroll_context.log.filters import NO_FILTERS, SearchFilters, conditions
-from scroll_context.recall.memory import MemorySurface, NoSession
+from scroll_context.recall.memory import Memory, NoSession
 from scroll_context.search.grep import Scan, pattern
 
 
@@ -48,7 +48,7 @@ def test_log_index_scan_and_sql_agree(store: Store, filters: SearchFilters, gran
     by_log = [event.seq for event in store.log.iterate(grant=grant, filters=filters)]
     hits = store.index.search("harbour", k=100, grant=grant, filters=filters)
     assert sorted(hit.seq for hit in hits) == by_log
-    matches = Scan(store.log).rows([pattern("harbour")], grant=grant, filters=filters)
+    matches = Scan(store.log).rows(pattern("harbour"), grant=grant, filters=filters)
     assert [match.seq for match in matches] == by_log
     where, values = conditions(grant, filters)
     rows = store.log.query(f"SELECT seq FROM event WHERE {where} ORDER BY seq", values)
@@ -83,7 +83,7 @@ def test_a_gist_of_words_of_others_says_so(tmp_path: Path) -> None:
                 metadata={"imported": "chat.jsonl"},
             )
         )
-        memory = MemorySurface(store, Scope("own"), "all", NoSession())
+        memory = Memory(store, Scope("own"), "all", NoSession())
         answer = memory.call("ms.gist").value
         assert [row["seq"] for row in answer["rows"]] == [1]
         assert "words of others" in answer["note"]

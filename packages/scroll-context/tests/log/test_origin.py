@@ -15,7 +15,7 @@ from scroll_context.events import BOOKKEEPING, Draft, Grant, Kind, Scope
 from scroll_context.importing.run import import_file
 from scroll_context.messages import Message
 from scroll_context.origin import FROM_USER_SQL, NOT_SPOKEN, TURN_SQL, Origin, is_from_user, is_turn
-from scroll_context.recall.memory import MemorySurface, NoSession
+from scroll_context.recall.memory import Memory, NoSession
 from scroll_context.session.history import earlier_work
 from scroll_context.session.session import Session
 from scroll_context.store import Store
@@ -166,10 +166,10 @@ def test_an_imported_instruction_is_nowhere_taken_for_the_users(tmp_path: Path) 
             store.log.query, task="project", session="new", source="startup", tokens=1500
         )
         assert "harbour" in text and "mallory" not in text
-        memory = MemorySurface(store, Scope(""), "all", NoSession())
-        assert not memory.recall.standing().value["rows"]
+        memory = Memory(store, Scope(""), "all", NoSession())
+        assert not memory.call("ms.standing").value["rows"]
         assert {
-            row["imported"] for row in memory.recall.outline().value["rows"] if "imported" in row
+            row["imported"] for row in memory.call("ms.outline").value["rows"] if "imported" in row
         }
 
 

@@ -8,7 +8,7 @@ import pytest
 from scroll_context.errors import BadInput
 from scroll_context.events import Draft, Scope
 from scroll_context.log import times
-from scroll_context.recall.memory import MemorySurface, NoSession
+from scroll_context.recall.memory import Memory, NoSession
 from scroll_context.store import Store
 
 ZONE = dt.timezone(dt.timedelta(hours=2))
@@ -93,7 +93,7 @@ def test_every_method_honours_a_zone(
 ) -> None:
     for at in ("2024-07-31T09:00:00+00:00", "2024-07-31T12:00:00+02:00", "2024-08-01T00:00:00Z"):
         store.append(Draft(session_id=at, role="user", content="rain in the valley", created_at=at))
-    memory = MemorySurface(store, Scope("own"), "all", NoSession())
+    memory = Memory(store, Scope("own"), "all", NoSession())
     assert (
         sorted(row["seq"] for row in memory.call("ms.search", "rain", **filters).value["rows"])
         == seqs
@@ -110,7 +110,7 @@ def test_every_method_honours_a_zone(
 
 
 def test_a_time_that_cannot_be_read_is_refused_by_every_method(store: Store) -> None:
-    memory = MemorySurface(store, Scope("own"), "all", NoSession())
+    memory = Memory(store, Scope("own"), "all", NoSession())
     for method in ("ms.search", "ms.grep", "ms.timeline"):
         with pytest.raises(BadInput, match="'soon' is not a date or time"):
             memory.call(method, "rain", created_from="soon")

@@ -9,13 +9,14 @@ import pytest
 
 from scroll_context.errors import BadInput, PayloadDamaged, UnknownSeq
 from scroll_context.events import Draft, Kind, Scope
-from scroll_context.recall.memory import EXPAND_BYTES, REMEMBERED, MemorySurface, NoSession
+from scroll_context.recall.lookup import EXPAND_BYTES, REMEMBERED
+from scroll_context.recall.memory import Memory, NoSession
 from scroll_context.recall.memory_tools import memory_tools
 from scroll_context.store import Store
 
 
-def surface(store: Store, reach: str = "all") -> MemorySurface:
-    return MemorySurface(store, Scope("own", agent_id="me"), reach, NoSession())
+def memory_of(store: Store, reach: str = "all") -> Memory:
+    return Memory(store, Scope("own", agent_id="me"), reach, NoSession())
 
 
 def said(store: Store, content: str, **fields: Any) -> int:
@@ -26,31 +27,31 @@ def said(store: Store, content: str, **fields: Any) -> int:
     )
 
 
-def found(memory: MemorySurface, query: str, **filters: Any) -> list[int]:
-    return sorted(row["seq"] for row in memory.search(query, **filters).value["rows"])
+def found(memory: Memory, query: str, **filters: Any) -> list[int]:
+    return sorted(row["seq"] for row in memory.call("ms.search", query, **filters).value["rows"])
 
 
 def test_a_hit_with_a_large_body_has_a_handle_on_it(store: Store) -> None:
     body = "needle " + "straw " * 10_000
     seq = said(store, body)
-    (row,) = surface(store).search("needle").value["rows"]
+    (row,) = memory_of(store).call("ms.search", "needle").value["rows"]
     assert row["payload"]["seq"] == seq and row["payload"]["size"] == len(body)
     assert len(row["content"]) < len(body), "a hit carries the beginning; the handle has the rest"
     short = said(store, "a second needle")
-    rows = {row["seq"]: row for row in surface(store).search("needle").value["rows"]}
+    rows = {row["seq"]: row for row in memory_of(store).call("ms.search", "needle").value["rows"]}
     assert "payload" not in rows[short]
 
 
 def test_a_reply_of_calls_alone_is_shown_by_its_headline(store: Store) -> None:
     said(store, "", role="assistant", headline="invoices | May left out | total June | running")
-    (row,) = surface(store).search("invoices").value["rows"]
+    (row,) = memory_of(store).call("ms.search", "invoices").value["rows"]
     assert row["content"] == "" and row["snippet"] == row["headline"] != ""
 
 
 def test_days_months_and_times_bound_a_search(store: Store) -> None:
     june = said(store, "rain", created_at="2024-06-30T23:00:00+00:00")
     july = said(store, "rain", created_at="2024-07-01T09:00:00+00:00")
-    memory = surface(store)
+    memory = memory_of(store)
     assert found(memory, "rain", created_on=dt.date(2024, 6, 30)) == [june]
     assert found(memory, "rain", created_on="2024-07-01", created_from=None) == [july]
     assert found(memory, "rain", created_from="2024-07") == [july]
@@ -60,7 +61,7 @@ def test_days_months_and_times_bound_a_search(store: Store) -> None:
 
 def test_a_named_session_wins_over_the_word_session(store: Store) -> None:
     own, other = said(store, "tea"), said(store, "tea", session_id="other")
-    memory = surface(store)
+    memory = memory_of(store)
     assert found(memory, "tea", scope="session") == [own]
     assert found(memory, "tea", scope="session", session_id="other") == [other]
     assert found(memory, "tea", session_id=["own", "other"]) == [own, other]
@@ -68,7 +69,7 @@ def test_a_named_session_wins_over_the_word_session(store: Store) -> None:
 
 def test_no_argument_crosses_the_grant(store: Store) -> None:
     own, foreign = said(store, "tea"), said(store, "tea", session_id="other", agent_id="somebody")
-    memory = surface(store, reach="session")
+    memory = memory_of(store, reach="session")
     for filters in (
         {},
         {"scope": "all"},
@@ -78,8 +79,10 @@ def test_no_argument_crosses_the_grant(store: Store) -> None:
     ):
         assert foreign not in found(memory, "tea", **filters), filters
     assert found(memory, "tea") == [own]
-    assert [row["seq"] for row in memory.expand(own, foreign).value["rows"]] == [own]
-    assert memory.sql_query("SELECT seq FROM hist.events").value["rows"] == [{"seq": own}]
+    assert [row["seq"] for row in memory.call("ms.expand", own, foreign).value["rows"]] == [own]
+    assert memory.call("ms.sql_query", "SELECT seq FROM hist.events").value["rows"] == [
+        {"seq": own}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -115,22 +118,22 @@ def test_arguments_that_cannot_be_meant_are_named(store: Store, arguments: dict[
     }
     (name,) = arguments
     with pytest.raises(BadInput, match=named.get(name, f"{name} is a text")):
-        surface(store).search("tea", **arguments)
+        memory_of(store).call("ms.search", "tea", **arguments)
 
 
 def test_a_session_with_an_unknown_reach_is_refused_by_name(store: Store) -> None:
     with pytest.raises(BadInput, match="session, task, agent or all, not 'galaxy'"):
-        surface(store, reach="galaxy")
+        memory_of(store, reach="galaxy")
 
 
 def test_numbers_come_as_text_too_and_rows_are_announced_beside_the_rows(store: Store) -> None:
     seqs = [said(store, f"tea {n}", kind=Kind.CONVERSATION) for n in range(3)]
-    memory = surface(store)
-    assert len(memory.search("tea", k="2").value["rows"]) == 2
-    assert [row["seq"] for row in memory.expand(str(seqs[0]), str(seqs[1])).value["rows"]] == seqs[
-        :2
-    ]
-    answer = memory.expand([seqs[0], 999]).value
+    memory = memory_of(store)
+    assert len(memory.call("ms.search", "tea", k="2").value["rows"]) == 2
+    assert [
+        row["seq"] for row in memory.call("ms.expand", str(seqs[0]), str(seqs[1])).value["rows"]
+    ] == seqs[:2]
+    answer = memory.call("ms.expand", [seqs[0], 999]).value
     assert [row["seq"] for row in answer["rows"]] == seqs[:1] and "999" in answer["note"]
 
 
@@ -150,20 +153,21 @@ def test_the_running_task_is_no_evidence_about_the_past(store: Store) -> None:
     result = said(
         store, "ibis: none", role="tool", kind=Kind.TOOL_RESULT
     )  # of a tool called inside the cell
-    memory = MemorySurface(store, Scope("own", agent_id="me"), "all", View(request))
+    memory = Memory(store, Scope("own", agent_id="me"), "all", View(request))
     assert found(memory, "heron") == [old, folded]
-    answer = memory.search("ibis").value
+    answer = memory.call("ms.search", "ibis").value
     assert [row["seq"] for row in answer["rows"]] == [result]
     asked = "SELECT seq FROM hist.{} ORDER BY seq"
     seen = [
-        row["seq"] for row in memory.sql_query(asked.format("conversation_history")).value["rows"]
+        row["seq"]
+        for row in memory.call("ms.sql_query", asked.format("conversation_history")).value["rows"]
     ]
     assert seen == [old, folded, result]
-    seen = [row["seq"] for row in memory.sql_query(asked.format("events")).value["rows"]]
+    seen = [row["seq"] for row in memory.call("ms.sql_query", asked.format("events")).value["rows"]]
     assert seen == [old, folded, request, reply, cell, result]
     memory.facts = View(request, reply, cell)
     later = said(store, "and the stork?")
-    assert memory.running_seqs() == {later}
+    assert memory.reader.running_seqs() == {later}
     memory.close()
 
 
@@ -171,20 +175,20 @@ def test_a_search_by_date_names_sessions_that_may_be_misdated(store: Store) -> N
     days = ["2025-03-31", "2024-07-02", "2024-07-09", "2024-07-20", "2024-08-02", "2024-08-11"]
     for number, day in enumerate(days, 1):
         said(store, f"rain {number}", session_id=f"s{number}", created_at=f"{day}T10:00:00+00:00")
-    memory = surface(store)
-    note = memory.search("rain", created_to="2024-12-31").value["note"]
+    memory = memory_of(store)
+    note = memory.call("ms.search", "rain", created_to="2024-12-31").value["note"]
     assert "session 's1' is dated 2025-03-31" in note and "misdated" in note
-    assert "misdated" not in memory.search("rain").value["note"]
+    assert "misdated" not in memory.call("ms.search", "rain").value["note"]
 
 
 def test_sessions_take_turns_on_request(store: Store) -> None:
     for name in ("a", "b"):
         for number in range(5):
             said(store, f"tea {number}", session_id=name)
-    rows = surface(store).search("tea", per_session="1").value["rows"]
+    rows = memory_of(store).call("ms.search", "tea", per_session="1").value["rows"]
     assert sorted(row["session_id"] for row in rows) == ["a", "b"]
     with pytest.raises(BadInput, match="per_session"):
-        surface(store).search("tea", per_session=0)
+        memory_of(store).call("ms.search", "tea", per_session=0)
 
 
 # faults -----------------------------------------------------------------------------------------------------
@@ -204,43 +208,43 @@ def test_the_end_of_the_log_is_told_only_within_the_grant(store: Store) -> None:
     own = said(store, "tea")
     for _ in range(40):
         said(store, "foreign", session_id="other", agent_id="somebody")
-    memory = surface(store, reach="session")
+    memory = memory_of(store, reach="session")
     for call in (
-        lambda: memory.expand(12),
-        lambda: memory.read_payload(12),
-        lambda: memory.expand([40, 41]),
+        lambda: memory.call("ms.expand", 12),
+        lambda: memory.lookup.read_payload(12),
+        lambda: memory.call("ms.expand", [40, 41]),
     ):
         with pytest.raises(UnknownSeq) as refused:
             call()
         assert "41" not in str(refused.value).replace("[40, 41]", "").replace("40, 41", "")
         assert f"seq {own}" in str(refused.value)
-    memory = MemorySurface(store, Scope("nobody"), "session", NoSession())
+    memory = Memory(store, Scope("nobody"), "session", NoSession())
     with pytest.raises(UnknownSeq) as refused:
-        memory.expand(12)
+        memory.call("ms.expand", 12)
     assert "41" not in str(refused.value)
 
 
 def test_expanding_one_event_often_gives_it_once_and_bytes_are_bounded(store: Store) -> None:
     one = said(store, "x" * 1_000_000)
-    memory = surface(store)
-    assert len(memory.expand([one] * 2_000).value["rows"]) == 1
+    memory = memory_of(store)
+    assert len(memory.call("ms.expand", [one] * 2_000).value["rows"]) == 1
     many = store.log.append_many(
         [Draft(session_id="own", content=f"{n}" + "x" * 1_000_000) for n in range(20)]
     )
-    answer = memory.expand(many).value
+    answer = memory.call("ms.expand", many).value
     assert sum(len(row["content"]) for row in answer["rows"]) <= EXPAND_BYTES
     assert len(answer["rows"]) == 16 and answer["truncated"]
-    assert f"Go on from seq {many[16]}" in answer["note"]
+    assert f"Continue from seq {many[16]}" in answer["note"]
 
 
 def test_a_session_remembers_a_bounded_number_of_searches(store: Store) -> None:
     said(store, "tea")
-    memory = surface(store)
-    memory.search("tea")
-    assert "call 2 of the same search" in memory.search("tea").value["note"]
+    memory = memory_of(store)
+    memory.call("ms.search", "tea")
+    assert "call 2 of the same search" in memory.call("ms.search", "tea").value["note"]
     for number in range(3 * REMEMBERED):
-        memory._repeated(f"query {number}" * 1_000, 10, {})
-    assert len(memory._asked) == REMEMBERED
+        memory.lookup._repeated(f"query {number}" * 1_000, 10, {})
+    assert len(memory.lookup._searches) == REMEMBERED
 
 
 def test_a_body_is_verified_once_and_then_read_in_pieces(store: Store) -> None:
@@ -249,13 +253,13 @@ def test_a_body_is_verified_once_and_then_read_in_pieces(store: Store) -> None:
     seq = store.append(
         Draft(session_id="own", agent_id="me", content="an artifact", payload=payload)
     )
-    memory = surface(store)
+    memory = memory_of(store)
     opened: list[int] = []
     check = store.payloads.check
     store.payloads.check = lambda digest: (opened.append(1), check(digest))[1]  # type: ignore[method-assign]
     pieces, more = b"", True
     while more:
-        answer = memory.read_payload(seq, len(pieces)).value
+        answer = memory.lookup.read_payload(seq, len(pieces)).value
         pieces += answer["piece"]
         more = answer["more"]
     assert pieces == body and opened == [1]
@@ -267,23 +271,23 @@ def test_a_damaged_body_is_not_given_out(store: Store) -> None:
     file.chmod(0o600)
     file.write_bytes(file.read_bytes()[:-1] + b"X")
     with pytest.raises(PayloadDamaged):
-        surface(store).read_payload(seq)
+        memory_of(store).lookup.read_payload(seq)
 
 
 def test_hits_that_are_in_view_are_named(store: Store) -> None:
     one, two = said(store, "the zebra"), said(store, "zebra crossing")
-    memory = MemorySurface(store, Scope("own", agent_id="me"), "all", View(one, two))
-    note = memory.search("zebra").value["note"]
+    memory = Memory(store, Scope("own", agent_id="me"), "all", View(one, two))
+    note = memory.call("ms.search", "zebra").value["note"]
     assert f"already shows match: seq {one}, {two}" in note
-    assert memory.empty_searches == 0 and note in memory.notes[0] and "no row contains" not in note
-    assert "nothing within reach" in memory.search("giraffe").value["note"]
-    assert memory.empty_searches == 1
+    assert note in memory.notes[0] and "no row contains" not in note
+    assert "nothing within reach" in memory.call("ms.search", "giraffe").value["note"]
+    assert any("giraffe" in note for note in memory.notes), "an empty search says so by itself"
 
 
 def test_a_large_text_is_paged_to_its_end(store: Store) -> None:
     body = "".join(f"line {n:07} é\n" for n in range(150_000))
     seq = said(store, body)
-    (expand,) = memory_tools(surface(store), ["expand"])
+    (expand,) = memory_tools(memory_of(store), ["expand"])
     pages, start = [], 0
     while True:
         (row,) = expand(seq, start=start)["rows"]
@@ -300,11 +304,11 @@ def test_a_large_text_is_paged_to_its_end(store: Store) -> None:
 
 def test_what_a_query_was_made_from_is_known_or_marked_unknown(store: Store) -> None:
     one, two = said(store, "tea"), said(store, "coffee")
-    memory = surface(store)
-    result = memory.sql_query("SELECT content FROM hist.events ORDER BY seq")
+    memory = memory_of(store)
+    result = memory.call("ms.sql_query", "SELECT content FROM hist.events ORDER BY seq")
     assert result.seqs == (one, two) and not result.unknown
-    result = memory.sql_query("SELECT 4 AS seq, 'made up' AS content")
+    result = memory.call("ms.sql_query", "SELECT 4 AS seq, 'made up' AS content")
     assert result.seqs == () and not result.unknown
-    result = memory.sql_query("SELECT max(content) AS c, 4 AS seq FROM hist.events")
+    result = memory.call("ms.sql_query", "SELECT max(content) AS c, 4 AS seq FROM hist.events")
     assert result.seqs == () and result.unknown
     memory.close()

@@ -13,10 +13,11 @@ from scroll_context.events import Draft, Kind, Scope
 from scroll_context.kernel.kernel import Kernel
 from scroll_context.kernel.results import UNKNOWN_SEQ, CapabilityCall, CapabilityResult
 from scroll_context.log.payloads import CHUNK
-from scroll_context.recall.memory import MemorySurface, NoSession, handles_prelude, memory_prelude
+from scroll_context.recall.memory import Memory, NoSession, memory_prelude
 from scroll_context.recall.memory_tools import memory_tools
 from scroll_context.search.grep import MOST_COUNTED, OVERLAP, PAGE, Scan, pattern
 from scroll_context.store import Store
+from scroll_context.tools.handles import handles_prelude
 
 SENTENCES = (
     "I moved the {} meeting to {}.",
@@ -35,8 +36,8 @@ class Shown(NoSession):
         return self._seqs
 
 
-def surface(store: Store, reach: str = "all", *visible: int) -> MemorySurface:
-    return MemorySurface(store, Scope("own", agent_id="me"), reach, Shown(*visible))
+def memory_of(store: Store, reach: str = "all", *visible: int) -> Memory:
+    return Memory(store, Scope("own", agent_id="me"), reach, Shown(*visible))
 
 
 def said(store: Store, content: str, **fields: Any) -> int:
@@ -47,20 +48,20 @@ def said(store: Store, content: str, **fields: Any) -> int:
     )
 
 
-def ask(memory: MemorySurface, method: str, *args: Any, **kwargs: Any) -> CapabilityResult:
+def ask(memory: Memory, method: str, *args: Any, **kwargs: Any) -> CapabilityResult:
     return memory.call(f"ms.{method}", *args, **kwargs)
 
 
-def rows(memory: MemorySurface, method: str, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+def rows(memory: Memory, method: str, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = ask(memory, method, *args, **kwargs).value["rows"]
     return found
 
 
-def seqs(memory: MemorySurface, method: str, *args: Any, **kwargs: Any) -> list[int]:
+def seqs(memory: Memory, method: str, *args: Any, **kwargs: Any) -> list[int]:
     return [row["seq"] for row in rows(memory, method, *args, **kwargs)]
 
 
-def note(memory: MemorySurface, method: str, *args: Any, **kwargs: Any) -> str:
+def note(memory: Memory, method: str, *args: Any, **kwargs: Any) -> str:
     return str(ask(memory, method, *args, **kwargs).value["note"])
 
 
@@ -85,11 +86,12 @@ def test_grep_finds_every_row_in_order_and_says_how_many(store: Store) -> None:
         for n in range(0, 130, 2)
         if not said(store, "no") < 0
     ]
-    memory = surface(store)
+    memory = memory_of(store)
     assert seqs(memory, "grep", "vendor sent", limit=1_000) == wanted
     told = note(memory, "grep", "vendor sent", limit=10)
-    assert "65 rows hold 'vendor sent'" in told
-    assert f"up to seq {wanted[10] - 1}" in told and f"seq_range=({wanted[10]}, …)" in told
+    assert told.startswith("only the first 10 of 65 rows that contain 'vendor sent'")
+    assert f"seq_range=({wanted[9] + 1}, …)" in told
+    assert note(memory, "grep", "vendor sent") == "65 rows contain 'vendor sent' within reach"
     assert (
         seqs(memory, "grep", "vendor sent", seq_range=(wanted[10], 10**6), limit=1_000)
         == wanted[10:]
@@ -101,12 +103,11 @@ def test_grep_finds_every_row_in_order_and_says_how_many(store: Store) -> None:
 
 def test_grep_says_that_there_is_nothing(store: Store) -> None:
     said(store, "boxes")
-    memory = surface(store)
-    assert "no row within reach holds 'crates'; every row was looked at" in note(
+    memory = memory_of(store)
+    assert "no row contains 'crates' within reach; every row was looked at" in note(
         memory, "grep", "crates"
     )
     assert "these filters" in note(memory, "grep", "boxes", role="assistant")
-    assert memory.empty_searches == 2
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_grep_takes_text_as_it_is_and_expressions_when_asked(
         "1000",
     ]
     at = {said(store, one): one for one in texts}
-    assert [at[seq] for seq in seqs(surface(store), "grep", text, **options)] == hits
+    assert [at[seq] for seq in seqs(memory_of(store), "grep", text, **options)] == hits
 
 
 def test_grep_looks_into_the_whole_of_large_bodies(store: Store) -> None:
@@ -155,11 +156,11 @@ def test_grep_looks_into_the_whole_of_large_bodies(store: Store) -> None:
         kind=Kind.TOOL_RESULT,
         name="read",
     )
-    memory = surface(store)
+    memory = memory_of(store)
     first, second = rows(memory, "grep", "needle")
     assert (first["seq"], first["count"]) == (seq, 2), "none is counted twice where pieces overlap"
     assert (second["seq"], second["count"], second["name"]) == (edge, 1, "read")
-    assert "haystack" in first["text"]
+    assert "haystack" in first["match"]
     assert OVERLAP < CHUNK
 
 
@@ -168,25 +169,26 @@ def test_grep_says_which_payloads_it_could_not_read(store: Store) -> None:
     payload = store.log.get(seq).payload
     assert payload is not None
     store.payloads.path(payload.digest).unlink()
-    answer = ask(surface(store), "grep", "needle").value
+    answer = ask(memory_of(store), "grep", "needle").value
     assert [row["seq"] for row in answer["rows"]] == [seq], "the preview holds it"
     assert f"the payloads of [{seq}] cannot be read" in answer["note"]
 
 
-def test_grep_folds_near_duplicates_and_counts_them(store: Store) -> None:
+def test_grep_marks_near_duplicates_and_removes_none(store: Store) -> None:
     line = "the pump of the northern station stopped and was restarted by hand"
     first = said(store, line)
     again = [said(store, line + mark) for mark in ("!", ".", "…", "?!")]
     other = said(store, f"{line} 17 times")
-    answer = ask(surface(store), "grep", "pump")
-    one, two = answer.value["rows"]
-    assert (one["seq"], one["repeats"], one["also"]) == (first, 4, again)
-    assert two["seq"] == other, "another number is another fact"
-    assert (
-        "6 rows hold 'pump'" in answer.value["note"]
-        and "4 near-duplicates are folded" in answer.value["note"]
+    answer = ask(memory_of(store), "grep", "pump")
+    found = answer.value["rows"]
+    assert [row["seq"] for row in found] == [first, *again, other], "len(rows) is the count"
+    assert [row.get("repeats") for row in found] == [None, *[first] * 4, None], (
+        "another number is another fact"
     )
-    assert set(answer.seqs) == {first, *again, other}
+    assert answer.value["note"] == (
+        "6 rows contain 'pump' within reach; 4 of them nearly repeat an earlier row "
+        "(its seq is in `repeats`)"
+    )
 
 
 def test_grep_filters_and_shows_as_much_as_asked(store: Store) -> None:
@@ -200,14 +202,14 @@ def test_grep_filters_and_shows_as_much_as_asked(store: Store) -> None:
         session_id="other",
         created_at="2024-08-01T10:00:00+00:00",
     )
-    memory = surface(store)
+    memory = memory_of(store)
     assert seqs(memory, "grep", "needle", role="assistant") == [reply]
     assert seqs(memory, "grep", "needle", session_id="own") == [mine]
     assert seqs(memory, "grep", "needle", session_id=2) == [reply], "by its number in the outline"
     assert seqs(memory, "grep", "needle", created_to=dt.date(2024, 7, 1)) == [mine]
     assert seqs(memory, "grep", "needle", created_from="2024-08") == [reply]
     [row] = rows(memory, "grep", "needle", width=10, session_id="own")
-    assert row["text"] == "…pha alpha needle omega ome…"
+    assert row["match"] == "…pha alpha needle omega ome…"
 
 
 @pytest.mark.parametrize(
@@ -225,21 +227,21 @@ def test_grep_filters_and_shows_as_much_as_asked(store: Store) -> None:
 )
 def test_grep_refuses_what_it_cannot_do(store: Store, args: Any, kwargs: Any, said_so: str) -> None:
     with pytest.raises(BadInput, match=said_so.replace("(", r"\(").replace(")", r"\)")):
-        ask(surface(store), "grep", *args, **kwargs)
+        ask(memory_of(store), "grep", *args, **kwargs)
 
 
 def test_grep_takes_linear_time_whatever_the_expression(store: Store) -> None:
     said(store, "a" * 30_000)
-    assert note(surface(store), "grep", "(a|aa)+$x|(a*)*b", regex=True).startswith("no row")
+    assert note(memory_of(store), "grep", "(a|aa)+$x|(a*)*b", regex=True).startswith("no row")
 
 
 def test_a_scan_stops_at_its_deadline_and_says_where(store: Store) -> None:
     store.log.append_many([Draft(role="user", content="needle") for _ in range(PAGE + 5)])
     scan = Scan(store.log, seconds=0)
-    assert len(list(scan.rows([pattern("needle")]))) == PAGE == scan.stopped_at
+    assert len(list(scan.rows(pattern("needle")))) == PAGE == scan.stopped_at
     counted = Scan(store.log, detailed=1)
     said(store, "dot " * (MOST_COUNTED + 9))
-    assert [found.count for found in counted.rows([pattern("dot")])] == [MOST_COUNTED]
+    assert [found.count for found in counted.rows(pattern("dot"))] == [MOST_COUNTED]
 
 
 # outline and timeline -----------------------------------------------------------------------------------
@@ -249,13 +251,13 @@ def test_the_outline_has_a_row_a_session_that_says_what_it_was_about(store: Stor
     kitchen = session(store, 1, "kitchen renovation", "2024-07-01")
     session(store, 2, "sourdough baking", "2024-07-05")
     session(store, 3, "marathon training", "2024-07-09", turns=5)
-    memory = surface(store)
+    memory = memory_of(store)
     first, second, third = rows(memory, "outline")
     assert (first["n"], first["session_id"], first["from"]) == (1, "s1", "2024-07-01")
     assert first["seqs"] == [kitchen[0], kitchen[-1]] and third["turns"] == 5
     assert any("kitchen renovation" in term for term in first["terms"])
     assert any("sourdough" in term for term in second["terms"]) and "marathon" in third["title"]
-    assert note(memory, "outline") == "3 of 3 sessions"
+    assert note(memory, "outline") == "3 sessions"
 
 
 def test_the_outline_of_a_query_counts_its_hits(store: Store) -> None:
@@ -263,7 +265,7 @@ def test_the_outline_of_a_query_counts_its_hits(store: Store) -> None:
         ("kitchen renovation", "sourdough baking", "kitchen renovation"), 1
     ):
         session(store, number, subject, f"2024-07-0{number}")
-    memory = surface(store)
+    memory = memory_of(store)
     assert [
         (row["n"], row["hits"]) for row in rows(memory, "outline", query="kitchens renovations")
     ] == [
@@ -278,7 +280,7 @@ def test_the_outline_of_a_query_counts_its_hits(store: Store) -> None:
 
 def test_the_outline_follows_the_log(store: Store) -> None:
     session(store, 1, "kitchen renovation", "2024-07-01")
-    memory = surface(store)
+    memory = memory_of(store)
     assert len(rows(memory, "outline")) == 1
     session(store, 2, "sourdough baking", "2024-07-02")
     assert [row["turns"] for row in rows(memory, "outline")] == [8, 8]
@@ -286,7 +288,7 @@ def test_the_outline_follows_the_log(store: Store) -> None:
     assert [row["turns"] for row in rows(memory, "outline")] == [8, 9]
     said(store, "And on the kitchen again", session_id="s1")
     assert [row["turns"] for row in rows(memory, "outline")] == [9, 9]
-    assert rows(memory, "outline") == rows(surface(store), "outline"), (
+    assert rows(memory, "outline") == rows(memory_of(store), "outline"), (
         "read in parts or at once, it is the same"
     )
 
@@ -299,7 +301,7 @@ def test_a_session_without_a_user_still_has_a_line(store: Store) -> None:
             role="assistant",
             session_id="cron",
         )
-    [row] = rows(surface(store), "outline")
+    [row] = rows(memory_of(store), "outline")
     assert row["turns"] == 0 and any("backup" in term.lower() for term in row["terms"])
 
 
@@ -320,7 +322,7 @@ def test_the_line_of_a_session_without_a_user_keeps_to_the_grant(store: Store) -
         session_id="shared",
         agent_id="else",
     )
-    memory = surface(store, "agent")
+    memory = memory_of(store, "agent")
     [row] = rows(memory, "outline")
     assert row["turns"] == 0 and "lighthouse" in f"{row['terms']} {row['title']}"
     assert "treasure" not in str(row)
@@ -331,7 +333,7 @@ def test_sessions_whose_date_contradicts_their_neighbours_are_marked(store: Stor
         ("2025-03-31", "2024-07-02", "2024-07-03", "2024-07-04", "2024-07-05"), 1
     ):
         session(store, number, "kitchen", day)
-    memory = surface(store)
+    memory = memory_of(store)
     marked = rows(memory, "outline")
     assert "dated 2025-03-31, but what comes after it is dated 2024-07-02" in marked[0]["misdated"]
     assert not any("misdated" in row for row in marked[1:])
@@ -342,7 +344,7 @@ def test_sessions_whose_date_contradicts_their_neighbours_are_marked(store: Stor
 def test_the_timeline_counts_by_session_day_and_month(store: Store) -> None:
     for number, day in enumerate(("2024-07-01", "2024-07-20", "2024-09-02"), 1):
         session(store, number, "kitchen renovation" if number != 2 else "taxes", day, turns=number)
-    memory = surface(store)
+    memory = memory_of(store)
     told = rows(memory, "timeline", "kitchen renovation")
     assert [(row["n"], row["session_id"], row["hits"], row["first_seq"]) for row in told] == [
         (1, "s1", 1, 1),
@@ -368,7 +370,8 @@ def test_the_timeline_counts_by_session_day_and_month(store: Store) -> None:
     [
         ("baking bread", {1}),
         ("bread OR bicycle", {1, 2, 4}),
-        ('"baking bread"', {1}),
+        ('"baking breads"', {1}),
+        ('"baking bread"', set()),
         ("bread NOT baking", {2}),
         ("What did I ever say about repairing the old bicycle of my uncle?", {4}),
         ("heat", {3}),
@@ -388,13 +391,13 @@ def test_queries_of_timelines_take_all_words_alternatives_phrases_and_exceptions
         1,
     ):
         said(store, text, session_id=f"s{number}")
-    assert {row["n"] for row in rows(surface(store), "timeline", query)} == hits
+    assert {row["n"] for row in rows(memory_of(store), "timeline", query)} == hits
 
 
 # turns, gist, standing -------------------------------------------------------------------------
 
 
-def test_turns_are_bodies_without_tags(store: Store) -> None:
+def test_turns_are_the_stored_texts_complete_or_cut_as_asked(store: Store) -> None:
     first = said(store, "[Session 1 | 2024-07-01] user: Where is the key?", session_id="a")
     reply = said(
         store,
@@ -404,14 +407,15 @@ def test_turns_are_bodies_without_tags(store: Store) -> None:
     )
     said(store, "{}", role="assistant", kind=Kind.TOOL_CALL, session_id="a")
     long = said(store, "long " * 20_000, session_id="b")
-    memory = surface(store)
-    assert [row["text"] for row in rows(memory, "turns", "a")] == [
-        "Where is the key?",
-        "Under the mat.",
-    ]
+    memory = memory_of(store)
+    assert [row["content"] for row in rows(memory, "turns", "a")] == [
+        "[Session 1 | 2024-07-01] user: Where is the key?",
+        "[Session 1 | 2024-07-01] assistant: Under the mat.",
+    ], "what is stored is never altered on reading"
+    assert rows(memory, "turns", first, long, role="user", chars=9)[0]["content"] == "[Session …"
     assert seqs(memory, "turns", 1, role="assistant") == [reply]
     assert seqs(memory, "turns", first, long) == [first, reply, long]
-    assert len(rows(memory, "turns", session_id="b")[0]["text"]) == 100_000, "the whole body"
+    assert len(rows(memory, "turns", session_id="b")[0]["content"]) == 100_000, "the whole body"
     assert "nothing was said there" in note(memory, "turns", "a", role="tool")
     for wrong in ((), (1, 2, 3), ("nowhere",), (99,)):
         with pytest.raises(BadInput):
@@ -427,16 +431,16 @@ def test_the_gist_covers_a_session_a_range_and_a_subject(store: Store) -> None:
         role="assistant",
         session_id="s1",
     )
-    memory = surface(store)
+    memory = memory_of(store)
     one = seqs(memory, "gist", session_id="s1", chars=1_000)
     assert set(one) <= set(kitchen) and min(one) < kitchen[10] and max(one) > kitchen[20]
     assert set(seqs(memory, "gist", seq_range=(bread[0], bread[5]))) <= set(bread[:6])
     assert set(seqs(memory, "gist", query="sourdough")) <= set(bread)
     assert any(
-        "Ghent" in row["text"] for row in rows(memory, "gist", session_id="s1", role="assistant")
+        "Ghent" in row["match"] for row in rows(memory, "gist", session_id="s1", role="assistant")
     )
-    assert sum(len(row["text"]) for row in rows(memory, "gist", chars=800)) <= 800
-    assert {row["date"] for row in rows(memory, "gist")} == {"2024-07-01", "2024-07-05"}
+    assert sum(len(row["match"]) for row in rows(memory, "gist", chars=800)) <= 800
+    assert {row["created_at"][:10] for row in rows(memory, "gist")} == {"2024-07-01", "2024-07-05"}
 
 
 def test_standing_lists_instructions_and_preferences_newest_last(store: Store) -> None:
@@ -446,11 +450,18 @@ def test_standing_lists_instructions_and_preferences_newest_last(store: Store) -
     price = said(store, "Always include the price when I ask about flights.")
     seat = said(store, "I prefer window seats, can you book one?")
     new = said(store, "Never use tabs for indentation.")
-    memory = surface(store)
+    memory = memory_of(store)
     told = rows(memory, "standing")
-    assert [row["seq"] for row in told] == [price, seat, new] and old < price
-    assert [row["kind"] for row in told] == ["instruction", "preference", "instruction"]
-    assert seqs(memory, "standing", "cheap flights") == [price, seat, new], (
+    assert [row["seq"] for row in told] == [price, seat, old, new], "conflicting ones together"
+    assert [row["stance"] for row in told] == [
+        "instruction",
+        "preference",
+        "instruction",
+        "instruction",
+    ]
+    assert [row.get("replaced_by") for row in told] == [None, None, new, None]
+    assert "1 was restated or changed later" in note(memory, "standing")
+    assert seqs(memory, "standing", "cheap flights") == [price, seat, old, new], (
         "a few are listed whatever the topic"
     )
     for thing in (
@@ -466,14 +477,15 @@ def test_standing_lists_instructions_and_preferences_newest_last(store: Store) -
         "skates",
     ):
         said(store, f"Always mention the colour when I ask about {thing}.")
-    assert seqs(memory, "standing", "cheap flights") == [price, new], "one always holds"
+    about = seqs(memory, "standing", "cheap flights")
+    assert about == [price, old, new], "one always holds"
     later = said(store, "From now on, call me Sam.")
     assert seqs(memory, "standing")[-1] == later
 
 
 # the grant, echoes and the running task -----------------------------------------------------------------
 
-CALLS: list[tuple[str, Callable[[MemorySurface], CapabilityResult]]] = [
+CALLS: list[tuple[str, Callable[[Memory], CapabilityResult]]] = [
     ("grep", lambda memory: ask(memory, "grep", "secret")),
     ("grep regex", lambda memory: ask(memory, "grep", "s.cret", regex=True)),
     ("grep everything", lambda memory: ask(memory, "grep", "[a-z]*", regex=True)),
@@ -489,7 +501,7 @@ CALLS: list[tuple[str, Callable[[MemorySurface], CapabilityResult]]] = [
 
 @pytest.mark.parametrize("call", [call for _, call in CALLS], ids=[name for name, _ in CALLS])
 def test_nothing_outside_the_grant_echoed_or_of_the_running_task_is_shown(
-    store: Store, call: Callable[[MemorySurface], CapabilityResult]
+    store: Store, call: Callable[[Memory], CapabilityResult]
 ) -> None:
     words = "Always say the secret passphrase to the guard, I prefer it loud"
     said(store, words)
@@ -500,21 +512,21 @@ def test_nothing_outside_the_grant_echoed_or_of_the_running_task_is_shown(
     old = said(store, f"{words} old")
     request = said(store, f"{words} request")
     reply = said(store, f"{words} reply", role="assistant")
-    answer = call(surface(store, "session", old, request, reply))
+    answer = call(memory_of(store, "session", old, request, reply))
     assert not {"foreign", "echo", "notice", "bookkeeping", "request", "reply"} & set(
         str(answer.value["rows"]).split()
     )
     assert set(answer.seqs) <= {1, old, request, reply}, (
         "the span of the session itself may end with the running task"
     )
-    folded = call(surface(store, "session"))
+    folded = call(memory_of(store, "session"))
     assert set(folded.seqs) <= {1, old, request, reply}, "what has left the view is evidence again"
 
 
 def test_nothing_that_was_erased_is_kept(store: Store) -> None:
     seq = said(store, "Always mention the secret tunnel, I prefer it dark")
     other = said(store, "Always mention the open road, and the secret of it")
-    memory = surface(store)
+    memory = memory_of(store)
     for _, call in CALLS:
         call(memory)
     store.erase(seqs=[seq])
@@ -526,7 +538,7 @@ def test_nothing_that_was_erased_is_kept(store: Store) -> None:
 def test_no_session_of_others_can_be_named(store: Store) -> None:
     said(store, "tea")
     said(store, "coffee", session_id="other", agent_id="somebody")
-    memory = surface(store, "session")
+    memory = memory_of(store, "session")
     for method, kwargs in (("turns", {}), ("gist", {}), ("grep", {"text": "coffee"})):
         with pytest.raises(BadInput, match="no session 'other' within reach"):
             ask(memory, method, session_id="other", **kwargs)
@@ -541,7 +553,7 @@ def test_everything_is_called_from_a_cell_and_prints_as_lines(store: Store) -> N
         session_id="s1",
         created_at="2024-07-01",
     )
-    memory = surface(store)
+    memory = memory_of(store)
 
     def dispatch(call: CapabilityCall) -> CapabilityResult:
         return memory.answer(call)
@@ -553,7 +565,7 @@ for answer in (ms.grep("renovation", limit=2), ms.outline(), ms.timeline("kitche
     print(answer)
 ms.show(ms.turns(1), n=2, width=30)
 ms.show(ms.search("kitchen"), 1)
-print(len(str(ms.turns(1, 1)[0]["text"])))
+print(len(str(ms.turns(1, 1)[0]["content"])))
 """
     with Kernel(dispatch=dispatch, preludes=(handles_prelude(), memory_prelude())) as kernel:
         result = kernel.execute(cell)
@@ -562,7 +574,7 @@ print(len(str(ms.turns(1, 1)[0]["text"])))
     assert lines[0].startswith("1 2024-07-01 user count 2: I moved the kitchen renovation meeting")
     assert any(line.startswith("1 2024-07-01 1-9 9 turns: ") for line in lines)
     assert any(line.startswith("session 1 hits 8") for line in lines)
-    assert any("instruction: Always include the price" in line for line in lines)
+    assert any("user instruction: Always include the price" in line for line in lines)
     assert "… 7 more rows" in lines
     assert set(result.seqs) == {
         UNKNOWN_SEQ,
@@ -579,7 +591,7 @@ def test_models_without_cells_have_the_same_as_tools(store: Store) -> None:
         created_at="2024-07-01",
     )
     grep, outline, gist, standing = memory_tools(
-        surface(store), ["grep", "outline", "gist", "standing"]
+        memory_of(store), ["grep", "outline", "gist", "standing"]
     )
     assert [one.name for one in (grep, outline, gist, standing)] == [
         "ms_grep",
@@ -588,11 +600,11 @@ def test_models_without_cells_have_the_same_as_tools(store: Store) -> None:
         "ms_standing",
     ]
     found = grep("renovation meeting")
-    assert len(found["rows"]) == 24 and "24 rows hold" in found["note"]
+    assert len(found["rows"]) == 24 and "24 rows contain" in found["note"]
     assert [row["seq"] for row in grep("renovation", after_seq=60)["rows"]] == list(range(61, 71))
     [line] = outline()["rows"]
     assert line["seqs"] == "1-71" and "kitchen renovation" in line["about"]
-    assert sum(len(row["text"]) for row in gist(1, chars=400)["rows"]) <= 400
-    assert [row["text"] for row in standing()["rows"]] == [
+    assert sum(len(row["match"]) for row in gist(1, chars=400)["rows"]) <= 400
+    assert [row["match"] for row in standing()["rows"]] == [
         "Always include the price when I ask about tiles."
     ]

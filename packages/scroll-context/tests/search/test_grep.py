@@ -104,11 +104,9 @@ def test_no_row_is_left_out(store: Store, expression: str) -> None:
         return
     made = pattern(expression, regex=True)
     alone = Pattern(made.matcher)
-    found, expected = (
-        [one.seq for one in Scan(store.log).rows([which])] for which in (made, alone)
-    )
+    found, expected = ([one.seq for one in Scan(store.log).rows(which)] for which in (made, alone))
     assert found == expected
-    plain = [one.seq for one in Scan(store.log).rows([pattern(expression)])]
+    plain = [one.seq for one in Scan(store.log).rows(pattern(expression))]
     wanted = re.compile(r"\s+".join(map(re.escape, expression.split())), re.IGNORECASE)
     assert plain == [event.seq for event in store.log.iterate() if wanted.search(event.content)]
 
@@ -143,8 +141,8 @@ def test_the_rest_is_counted_as_it_would_be_read(
     if not text.strip():
         return
     sought = pattern(text, regex=regex, case=case)
-    expected = len(list(Scan(mixed.log).rows([sought], exclude=exclude)))
+    expected = len(list(Scan(mixed.log).rows(sought, exclude=exclude)))
     scan = Scan(mixed.log)
-    rows = scan.rows([sought], exclude=exclude)
+    rows = scan.rows(sought, exclude=exclude)
     seen = sum(1 for _ in islice(rows, read))
     assert seen + scan.count_rest(sought, exclude) == expected if seen == read else seen == expected

@@ -9,7 +9,7 @@ import pytest
 
 from scroll_context.errors import BadInput, ScrollError
 from scroll_context.events import Draft, Grant, Kind, Scope
-from scroll_context.recall.memory import MemorySurface, NoSession
+from scroll_context.recall.memory import Memory, NoSession
 from scroll_context.search.meaning import BATCH, MeaningIndex, fused
 from scroll_context.store import Store
 
@@ -45,20 +45,22 @@ def said(store: Store, content: str, **fields: object) -> int:
     )  # type: ignore[arg-type]
 
 
-def surface(store: Store, reach: str = "all") -> MemorySurface:
-    return MemorySurface(store, Scope("own", agent_id="me"), reach, NoSession())
+def memory_of(store: Store, reach: str = "all") -> Memory:
+    return Memory(store, Scope("own", agent_id="me"), reach, NoSession())
 
 
 def test_other_words_for_the_same_thing_are_found_where_words_fail(tmp_path: Path) -> None:
     with Store(tmp_path / "store", create=True, embedder=Concepts()) as store:
         automobile = said(store, "We sold the automobile last week")
         said(store, "I bake a loaf every day")
-        memory = surface(store)
-        assert memory.search("car").value["rows"] == []
-        first, *_ = memory.search("car", by="meaning", k=1).value["rows"]
+        memory = memory_of(store)
+        assert memory.call("ms.search", "car").value["rows"] == []
+        first, *_ = memory.call("ms.search", "car", by="meaning", k=1).value["rows"]
         assert first["seq"] == automobile and first["snippet"] == "We sold the automobile last week"
         written = said(store, "the car is red")
-        assert [row["seq"] for row in memory.search("car", 2, by="meaning").value["rows"]] == [
+        assert [
+            row["seq"] for row in memory.call("ms.search", "car", 2, by="meaning").value["rows"]
+        ] == [
             written,
             automobile,
         ]
@@ -97,8 +99,8 @@ def test_nothing_outside_the_grant_the_filters_and_the_exclusions_is_found(tmp_p
         assert index.search("automobile", created_from="2029").seqs == [late]
         assert index.search("automobile", role="assistant").seqs == []
         rows = (
-            surface(store, "session")
-            .search("automobile", by="meaning", all_agents=True)
+            memory_of(store, "session")
+            .call("ms.search", "automobile", by="meaning", all_agents=True)
             .value["rows"]
         )
         assert foreign not in [row["seq"] for row in rows]
@@ -148,7 +150,7 @@ def test_an_embedder_that_fails_leaves_the_words(tmp_path: Path) -> None:
 
     with Store(tmp_path / "store", create=True, embedder=Failing()) as store:
         seq = said(store, "the car is red")
-        answer = surface(store).search("car", by="meaning").value
+        answer = memory_of(store).call("ms.search", "car", by="meaning").value
         assert [row["seq"] for row in answer["rows"]] == [seq] and "the endpoint is gone" in answer[
             "note"
         ]
@@ -158,9 +160,9 @@ def test_without_an_embedder_and_with_a_wrong_one_it_is_said_so(tmp_path: Path) 
     with Store(tmp_path / "store", create=True) as store:
         said(store, "car")
         with pytest.raises(BadInput, match="no embedder"):
-            surface(store).search("car", by="meaning")
+            memory_of(store).call("ms.search", "car", by="meaning")
         with pytest.raises(BadInput, match="'words' or 'meaning'"):
-            surface(store).search("car", by="magic")
+            memory_of(store).call("ms.search", "car", by="magic")
 
         class Wrong(Concepts):
             def embed(self, texts: Sequence[str]) -> list[list[float]]:

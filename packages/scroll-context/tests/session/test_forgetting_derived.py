@@ -235,11 +235,11 @@ def test_native_recall_tools_name_the_events_that_they_show(
     store: Store, folder: Path, fact: Event
 ) -> None:
     from scroll_context.messages import ToolCall
-    from scroll_context.recall.memory import MemorySurface
+    from scroll_context.recall.memory import Memory
     from scroll_context.recall.memory_tools import memory_tools
 
     with Session.open(store, session_id="work", options=EVERYTHING) as session:
-        memory = MemorySurface(store, session.scope, "all", session)
+        memory = Memory(store, session.scope, "all", session)
         session.add_tools(memory_tools(memory, ("search", "grep", "sql_query")))
         shown = session.call_tool(ToolCall("c1", "ms_search", {"query": "patient"}))
         counted = session.call_tool(

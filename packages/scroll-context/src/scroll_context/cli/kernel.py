@@ -34,6 +34,7 @@ from scroll_context.plugins import entry_points
 if TYPE_CHECKING:
     from scroll_context.kernel.kernel import Kernel
     from scroll_context.kernel.results import CellResult
+    from scroll_context.recall.memory import Memory
 
 CHECKS = "scroll_context.checks"
 """Entry points of installed packages that `scroll doctor` calls with the current folder.
@@ -155,13 +156,15 @@ def repl(store: Place, tier: Any) -> None:
     from scroll_context.kernel.kernel import Kernel
     from scroll_context.kernel.protocol import Prelude
     from scroll_context.kernel.results import Dispatch
-    from scroll_context.recall.memory import handles_prelude, memory_prelude, reading_surface
+    from scroll_context.recall.memory import memory_prelude, reading_memory
+    from scroll_context.tools.handles import handles_prelude
 
     with contextlib.ExitStack() as opened:
         dispatch: Dispatch | None = None
+        memory: Memory | None = None
         preludes: tuple[Prelude, ...] = ()
         if isinstance(store, str) or store.exists():
-            memory = reading_surface(opened.enter_context(open_store(store)))
+            memory = reading_memory(opened.enter_context(open_store(store)))
             opened.callback(memory.close)
             dispatch = memory.answer
             preludes = (handles_prelude(), memory_prelude())
@@ -171,23 +174,23 @@ def repl(store: Place, tier: Any) -> None:
         kernel = opened.enter_context(
             contextlib.closing(Kernel(dispatch, preludes=preludes, spec=spec))
         )
-        status = run(kernel, Path.home() / ".scroll_history")
+        status = run(kernel, Path.home() / ".scroll_history", memory)
     raise click.exceptions.Exit(status)
 
 
-def run(kernel: "Kernel", history_file: Path) -> int:
+def run(kernel: "Kernel", history_file: Path, memory: "Memory | None" = None) -> int:
     """Read cells from standard input until it ends; returns the exit status. Starts the kernel."""
     enforcement = kernel.start()
     if not sys.stdin.isatty():
         source = sys.stdin.read()
-        return 0 if not source.strip() or _execute(kernel, source) else 1
+        return 0 if not source.strip() or _execute(kernel, source, memory) else 1
     echo(f"Scroll kernel, jail tier {enforcement.tier}. :help tells more, Ctrl-D leaves.")
     with _history(history_file):
-        _prompt(kernel)
+        _prompt(kernel, memory)
     return 0
 
 
-def _prompt(kernel: "Kernel") -> None:
+def _prompt(kernel: "Kernel", memory: "Memory | None") -> None:
     while True:
         try:
             source = _read_cell()
@@ -201,7 +204,7 @@ def _prompt(kernel: "Kernel") -> None:
                 case "":
                     continue
                 case _:
-                    _execute(kernel, source)
+                    _execute(kernel, source, memory)
         except KeyboardInterrupt:
             echo()
         except EOFError:
@@ -226,7 +229,7 @@ def _read_cell() -> str:
         lines.append(input("... "))
 
 
-def _execute(kernel: "Kernel", source: str) -> bool:
+def _execute(kernel: "Kernel", source: str, memory: "Memory | None") -> bool:
     """Run a cell and show what came of it. Ctrl-C interrupts the cell and not this program."""
     source, ended = show_last_expression(source), False
 
@@ -234,11 +237,15 @@ def _execute(kernel: "Kernel", source: str) -> bool:
         if not (kernel.interrupt() or ended):
             raise KeyboardInterrupt  # the cell has not begun yet
 
+    if memory is not None:
+        memory.begin_cell()
     before = signal.signal(signal.SIGINT, stop)
     try:
         result = kernel.execute(source, timeout=math.inf)
         ended = True
         _show(result)
+        for line in memory.notes if memory is not None else ():
+            echo(f"[note] {line}", err=True)
         kernel.save()
     except KernelDied as error:
         echo(f"the namespace could not be saved: {error}", err=True)

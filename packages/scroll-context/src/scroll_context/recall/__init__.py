@@ -1,5 +1,14 @@
-"""What code in the kernel may reach: the memory surface `ms`, tools, and sub-model calls.
+"""Recall: how a model gets recorded content back.
 
-The only layer that sees both store and kernel. Everything here runs in the host, on behalf of code
+`memory.Memory` is `ms` as the host sees it; `ms_prelude.py` is its half inside the kernel, and
+`memory_tools.py` offers the same to models without a kernel. Everything here runs on behalf of code
 that may be hostile: each call is checked against the grant and has limits of its own.
+
+    memory          the border: names of methods, sizes of arguments, notes of a cell
+    lookup          search, expand, sql_query: rows that were asked for
+    mentions        grep, timeline: every mention
+    overview        outline, turns, gist: a stretch of history in short
+    standing        standing instructions and preferences
+    reader          store, scope, grant and hidden events, which all of these read through
+    rows, arguments the one shape of rows, and what is accepted as an argument
 """

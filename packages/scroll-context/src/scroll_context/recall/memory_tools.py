@@ -1,45 +1,98 @@
-"""Parts of the memory surface as native tools, for models that have no kernel to call `ms` from.
+"""Recall as plain tools, for models and hosts without a kernel to call `ms` from.
 
-They return what `ms` returns, cut to what a reader can take in at once: without code nothing can be
-filtered before it is shown. Calls and results are recorded like any other's, marked as echoes, so
-that a model never finds its own recalls. The grant, the checks and the notes are those of the
-memory surface.
+`recall_tools` gives the four tools that a host offers: search, grep, expand, outline. An adapter
+lists their `spec`s to its model and answers a call with `call_tool(tools, name, arguments)`.
+
+The tools return what `ms` returns, cut to what a reader takes in at once: without code nothing can
+be filtered before it is shown. Rows come in pages, and a note says how to continue. The grant, the
+checks and the notes are those of `ms`. Calls and results are recorded like those of other tools,
+marked as echoes, so that a model never finds its own recalls.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
+from scroll_context.errors import BadInput
 from scroll_context.events import packed_seqs
-from scroll_context.recall.memory import WHOLE_TEXT, MemorySurface
+from scroll_context.messages import ToolSpec
+from scroll_context.recall.memory import Memory
+from scroll_context.recall.reader import WHOLE_TEXT
 from scroll_context.tools.tools import Tool, tool
 
 HIT_CHARS = 1_200  # of a hit; a longer text is shown by the part that matched
 PAGE_CHARS = 24_000  # of all texts that one expand shows
-MAX_ROWS = 60  # of one expand
+MAX_ROWS = 60  # of one answer
+
+RECALL_TOOLS = ("search", "grep", "expand", "outline")
+"""The tools that hosts offer."""
 
 Scalar = str | int | float | bool | None
 _SHOWN = ("seq", "session_id", "role", "kind", "name", "created_at", "headline")
 
+Role = Annotated[str | None, "user, assistant or tool"]
+Session = Annotated[str | int | None, "id of a session, or its number in the outline"]
+FromDate = Annotated[str | None, "a date such as 2024-07-31"]
+ToDate = Annotated[str | None, "a date; it is included"]
 
-def memory_tools(memory: MemorySurface, names: Iterable[str]) -> list[Tool[..., Any]]:
-    """The tools of these names: search, expand and sql_query are called ms_search and so on; recall
-    is recall.
-    """
-    offered = _MemoryTools(memory)
-    made: list[Tool[..., Any]] = []
+
+def recall_tools(
+    memory: Memory, names: Iterable[str] = RECALL_TOOLS, prefix: str = ""
+) -> list[Tool[..., Any]]:
+    """The tools of these names, each called `prefix` + name."""
+    offered = _RecallTools(memory, prefix)
+    methods: Mapping[str, Callable[..., dict[str, Any]]] = {
+        "search": offered.search,
+        "grep": offered.grep,
+        "expand": offered.expand,
+        "outline": offered.outline,
+        "sql_query": offered.sql_query,
+        "gist": offered.gist,
+        "standing": offered.standing,
+        "recall": offered.recall,
+    }
+    tools: list[Tool[..., Any]] = []
     for name in names:
-        one = tool(getattr(offered, name), name=name if name == "recall" else f"ms_{name}")
-        one.echo = True
-        one.origin = _origin
-        made.append(one)
-    return made
+        if name not in methods:
+            raise BadInput(f"there is no recall tool {name!r:.80}; there are {', '.join(methods)}")
+        recall_tool = tool(methods[name], name=f"{prefix}{name}")
+        recall_tool.echo = True
+        recall_tool.origin = _origin
+        tools.append(recall_tool)
+    return tools
 
 
-class _MemoryTools:
+def memory_tools(memory: Memory, names: Iterable[str]) -> list[Tool[..., Any]]:
+    """The native tools of a context: ms_search and so on; `recall` is called recall."""
+    tools = []
+    for name in names:
+        tools += recall_tools(memory, [name], "" if name == "recall" else "ms_")
+    return tools
+
+
+def tool_specs(tools: Iterable[Tool[..., Any]]) -> tuple[ToolSpec, ...]:
+    """What a model is told about the tools: names, descriptions and schemas."""
+    return tuple(recall_tool.spec for recall_tool in tools)
+
+
+def call_tool(
+    tools: Iterable[Tool[..., Any]], name: str, arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Answer a model's call: `rows`, and a `note` where there is something to say about them."""
+    by_name = {recall_tool.name: recall_tool for recall_tool in tools}
+    if name not in by_name:
+        raise BadInput(f"there is no recall tool {name!r:.80}; there are {', '.join(by_name)}")
+    recall_tool = by_name[name]
+    fitted = recall_tool.convert(recall_tool.names((), arguments))
+    answer: dict[str, Any] = recall_tool(*fitted.args, **fitted.kwargs)
+    return answer
+
+
+class _RecallTools:
     """The functions; their docstrings are what the model reads."""
 
-    def __init__(self, memory: MemorySurface) -> None:
+    def __init__(self, memory: Memory, prefix: str) -> None:
         self._memory = memory
+        self._prefix = prefix
 
     def recall(
         self,
@@ -51,19 +104,19 @@ class _MemoryTools:
         All words are tried first, then any of them. Uppercase OR, AND, NOT, "exact phrases" and
         prefix* work.
         """
-        return _hits(self._memory.call("ms.search", query, k).value)
+        return _hits(self._call("search", query, k))
 
     def search(
         self,
         query: Annotated[str, "words to look for"],
-        k: Annotated[int, "how many hits to return"] = 10,
-        role: Annotated[str | None, "user, assistant or tool"] = None,
+        k: Annotated[int, "how many hits to return, at most 60"] = 10,
+        role: Role = None,
         kind: Annotated[str | None, "conversation, tool_call, tool_result, ..."] = None,
         session_id: str | None = None,
         first_seq: int | None = None,
         last_seq: int | None = None,
-        created_from: Annotated[str | None, "a date such as 2024-07-31"] = None,
-        created_to: Annotated[str | None, "a date; it is included"] = None,
+        created_from: FromDate = None,
+        created_to: ToDate = None,
     ) -> dict[str, Any]:
         """Find events by words, best first; a long text is shown by the part that matched.
 
@@ -78,9 +131,42 @@ class _MemoryTools:
             "created_to": created_to,
         }
         if first_seq is not None or last_seq is not None:
-            filters["seq_range"] = (first_seq or 0, last_seq or self._memory.store.log.last_seq())
-        given = {name: value for name, value in filters.items() if value is not None}
-        return _hits(self._memory.call("ms.search", query, k, **given).value)
+            filters["seq_range"] = (first_seq or 0, last_seq or self._last_seq())
+        selected = {name: value for name, value in filters.items() if value is not None}
+        return _hits(self._call("search", query, min(k, MAX_ROWS), **selected))
+
+    def grep(
+        self,
+        text: Annotated[
+            str, "the text, or with regex the expression, to look for; case does not matter"
+        ],
+        regex: Annotated[bool, "whether the text is a regular expression"] = False,
+        role: Role = None,
+        session: Session = None,
+        created_from: FromDate = None,
+        created_to: ToDate = None,
+        after_seq: Annotated[int, "continue behind this seq"] = 0,
+    ) -> dict[str, Any]:
+        """Find every event that contains a text, in order, with the total: to count, or to be sure
+        of having all.
+
+        At most 60 rows per page; the note says how to continue.
+        """
+        filters: dict[str, Any] = {
+            "role": role,
+            "session_id": session,
+            "created_from": created_from,
+            "created_to": created_to,
+        }
+        if after_seq:
+            filters["seq_range"] = (after_seq + 1, self._last_seq())
+        answer = self._call("grep", text, regex, limit=MAX_ROWS, **filters)
+        note = answer["note"]
+        rows = [_short(row, "match", "count", "repeats") for row in answer["rows"]]
+        if answer["truncated"] and rows:
+            last = rows[-1]["seq"]
+            note = note.replace(f"seq_range=({last + 1}, …)", f"after_seq={last}")
+        return _answer(rows, note)
 
     def expand(
         self,
@@ -90,31 +176,57 @@ class _MemoryTools:
     ) -> dict[str, Any]:
         """Return the exact events at a seq, or from one seq to another.
 
-        A long text comes in pages.
+        At most 60 events per page; a long text comes in pages of its own.
         """
-        answer = self._memory.call("ms.expand", *((seq,) if last is None else (seq, last))).value
+        answer = self._call("expand", *((seq,) if last is None else (seq, last)))
         rows, note = answer["rows"], answer["note"]
         if len(rows) > MAX_ROWS:
-            note = f"{len(rows)} events; the first {MAX_ROWS} are returned. Go on from seq {rows[MAX_ROWS]['seq']}. {note}"
+            note = (
+                f"only the first {MAX_ROWS} of {len(rows)} events are here: continue with "
+                f"seq={rows[MAX_ROWS]['seq']}. {note}"
+            ).strip()
             rows = rows[:MAX_ROWS]
         page = PAGE_CHARS // len(rows)
         return _answer([self._page(row, max(0, start), page) for row in rows], note)
 
     def _page(self, row: Mapping[str, Any], start: int, page: int) -> dict[str, Any]:
-        """A row with a page of its text, and how to go on."""
+        """A row with a page of its text, and how to continue."""
         body = row.get("payload")
+        content = row["content"]
         if body and body["text"] and body["size"] > WHOLE_TEXT:
-            text, more = self._memory.page(row["seq"], start, page)
+            text, more = self._memory.lookup.page(row["seq"], start, page)
             size = f"{body['size']:,} bytes"
         else:
-            text, more = row["content"][start : start + page], len(row["content"]) > start + page
-            size = f"{len(row['content']):,} characters"
-        shown = _known(row) | {"content": text}
+            text, more = content[start : start + page], len(content) > start + page
+            size = f"{len(content):,} characters"
+        shown = _short(row) | {"content": text}
         if more:
-            shown["more"] = (
-                f"{size} in all; ms_expand(seq={row['seq']}, start={start + page}) goes on"
-            )
+            call = f"{self._prefix}expand(seq={row['seq']}, start={start + page})"
+            shown["more"] = f"{size} in all; continue with {call}"
         return shown
+
+    def outline(
+        self,
+        query: Annotated[str | None, "only sessions with hits for these words"] = None,
+        created_from: FromDate = None,
+        created_to: ToDate = None,
+        after: Annotated[int, "continue behind the session with this number"] = 0,
+    ) -> dict[str, Any]:
+        """List the sessions: number, dates, first and last seq, and what each was about.
+
+        At most 60 sessions per page; the note says how to continue.
+        """
+        answer = self._call("outline", created_from, created_to, query)
+        note = answer["note"]
+        rows = []
+        for row in answer["rows"]:
+            if row["n"] > after:
+                rows.append(_outline_row(row))
+        if len(rows) > MAX_ROWS:
+            last = rows[MAX_ROWS - 1]["n"]
+            note = f"only {MAX_ROWS} of {note}: continue with after={last}"
+            rows = rows[:MAX_ROWS]
+        return _answer(rows, note)
 
     def sql_query(
         self,
@@ -126,64 +238,12 @@ class _MemoryTools:
         Columns: seq, session_id, agent_id, task_id, kind, role, name, content, headline,
         step_index, msg_index, metadata, created_at.
         """
-        answer = self._memory.call("ms.sql_query", sql, params or ()).value
+        answer = self._call("sql_query", sql, params or ())
         return _answer(answer["rows"], answer["note"])
-
-    def grep(
-        self,
-        text: Annotated[
-            str, "the text, or with regex the expression, to look for; case does not matter"
-        ],
-        regex: Annotated[bool, "whether the text is a regular expression"] = False,
-        role: Annotated[str | None, "user, assistant or tool"] = None,
-        session: Annotated[str | int | None, "id of a session, or its number in ms_outline"] = None,
-        created_from: Annotated[str | None, "a date such as 2024-07-31"] = None,
-        created_to: Annotated[str | None, "a date; it is included"] = None,
-        after_seq: Annotated[int, "go on behind this seq"] = 0,
-    ) -> dict[str, Any]:
-        """Find every event that holds a text, in order, with the total: to count, or to be sure of
-        having all.
-        """
-        filters: dict[str, Any] = {
-            "role": role,
-            "session_id": session,
-            "created_from": created_from,
-            "created_to": created_to,
-        }
-        if after_seq:
-            filters["seq_range"] = (after_seq + 1, self._memory.store.log.last_seq())
-        answer = self._memory.call("ms.grep", text, regex, limit=MAX_ROWS, **filters).value
-        rows = [
-            _known(row) | {name: row[name] for name in ("text", "repeats") if row.get(name)}
-            for row in answer["rows"]
-        ]
-        return _answer(rows, answer["note"])
-
-    def outline(
-        self,
-        query: Annotated[str | None, "only sessions with hits for these words"] = None,
-        created_from: Annotated[str | None, "a date such as 2024-07-31"] = None,
-        created_to: Annotated[str | None, "a date; it is included"] = None,
-    ) -> dict[str, Any]:
-        """List the sessions: number, dates, first and last seq, and what each was about."""
-        answer = self._memory.call("ms.outline", created_from, created_to, query).value
-        rows = [
-            {
-                "n": row["n"],
-                "from": row["from"],
-                "seqs": "{}-{}".format(*row["seqs"]),
-                "about": ", ".join(row["terms"]),
-            }
-            | {name: row[name] for name in ("hits", "misdated") if row.get(name)}
-            for row in answer["rows"]
-        ]
-        return _answer(rows, answer["note"])
 
     def gist(
         self,
-        session: Annotated[
-            str | int | None, "id of a session, or its number in ms_outline; all without one"
-        ] = None,
+        session: Annotated[str | int | None, "id or number of a session; all without one"] = None,
         query: Annotated[str | None, "only turns with these words"] = None,
         role: Annotated[str, "whose words: user or assistant"] = "user",
         chars: Annotated[int, "how long the extract may be"] = 6_000,
@@ -191,21 +251,23 @@ class _MemoryTools:
         """Extract the most telling sentences of a session, of a subject or of everything, spread
         evenly over it.
         """
-        answer = self._memory.call("ms.gist", session, query=query, role=role, chars=chars).value
-        return _answer(answer["rows"], answer["note"])
+        answer = self._call("gist", session, query=query, role=role, chars=chars)
+        return _answer([_short(row, "match") for row in answer["rows"]], answer["note"])
 
     def standing(
-        self, topic: Annotated[str, "only what bears on this; everything without it"] = ""
+        self, topic: Annotated[str, "only statements about this; everything without it"] = ""
     ) -> dict[str, Any]:
-        """List the user's standing instructions and preferences, newest last."""
-        answer = self._memory.call("ms.standing", topic).value
-        return _answer(
-            [
-                {name: row[name] for name in ("seq", "date", "kind", "text")}
-                for row in answer["rows"]
-            ],
-            answer["note"],
-        )
+        """List the user's standing instructions, decisions and preferences, newest last."""
+        answer = self._call("standing", topic)
+        rows = [_short(row, "stance", "match", "replaced_by") for row in answer["rows"]]
+        return _answer(rows, answer["note"])
+
+    def _call(self, method: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        value: dict[str, Any] = self._memory.call(f"ms.{method}", *args, **kwargs).value
+        return value
+
+    def _last_seq(self) -> int:
+        return self._memory.reader.log.last_seq()
 
 
 def _origin(answer: Any) -> dict[str, Any]:
@@ -225,12 +287,22 @@ def _answer(rows: list[dict[str, Any]], note: str) -> dict[str, Any]:
 def _hits(answer: Mapping[str, Any]) -> dict[str, Any]:
     rows = []
     for row in answer["rows"]:
-        whole = len(row["content"]) <= HIT_CHARS
-        rows.append(
-            _known(row) | ({"content": row["content"]} if whole else {"snippet": row["snippet"]})
-        )
+        is_short = len(row["content"]) <= HIT_CHARS and "payload" not in row
+        rows.append(_short(row, "content" if is_short else "snippet"))
     return _answer(rows, answer["note"])
 
 
-def _known(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in _SHOWN if row.get(name)}
+def _outline_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    line = {
+        "n": row["n"],
+        "session_id": row["session_id"],
+        "from": row["from"],
+        "seqs": "{}-{}".format(*row["seqs"]),
+        "about": ", ".join(row["terms"]),
+    }
+    return line | {name: row[name] for name in ("hits", "misdated") if row.get(name)}
+
+
+def _short(row: Mapping[str, Any], *more: str) -> dict[str, Any]:
+    """The address of a row, without empty fields, and more fields of it."""
+    return {name: row[name] for name in (*_SHOWN, *more) if row.get(name)}

@@ -1,39 +1,71 @@
-"""`ms` inside the kernel: search, expand and query the whole history of this session and its
-neighbours.
+"""`ms` inside the kernel: search, expand and query the complete history within reach.
 
-    ms.search(query, k=10, ...)   ranked hits, each with its seq, snippet and whole text
+Finding:
+    ms.search(query, k=10)          ranked hits: all words, else any
+    ms.grep(text, regex=False)      every row that contains a text
+    ms.timeline(query)              how often a subject came up, by session, day or month
+    ms.timeline([terms])            first and last mention of each term
+    ms.standing(topic)              standing instructions, decisions and preferences
+    ms.sql_query(sql, params)       read-only SQL on hist.conversation_history and hist.events
+Reading:
     ms.expand(seq) / ([seqs]) / (lo, hi)   the exact events
-    ms.sql_query(sql, params)     read-only SQL on hist.conversation_history and hist.events
+    ms.turns(session) / (lo, hi)    what was said there
+    ms.outline(), ms.gist()         sessions, and an even extract of a long stretch
+    ms.show(rows)                   print rows, one line each
     ms.index(), ms.days_between(a, b), ms.provenance(name)
-    ms.grep(text), ms.outline(), ms.timeline(query), ms.turns(session), ms.gist(), ms.standing()
+
+Rows of events are dicts with seq, session_id, role, kind, created_at, content. The note about an
+answer is in `.note`, and is printed below the output of the cell by itself.
 
 This file is not imported by the host: its source runs inside the jail, where `call` reaches the
 host.
 """
 
 import datetime as _dt
-from collections.abc import Callable
+import re as _re
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import handles  # the prelude beside this one
+import handles  # the prelude before this one
 
 call: Callable[..., Any]  # put here by the kernel
 
 
+class Row(dict[str, Any]):
+    """A dict that names its keys when one is missing."""
+
+    def __missing__(self, key: str) -> Any:
+        raise KeyError(f"no {key!r} in this row; its keys are {', '.join(map(str, self))}")
+
+
 class Rows(list[Any]):
-    """Rows as dicts; `note` says what there is to know about them, for example that there were
-    more.
-    """
+    """Rows; `note` has a remark about them."""
 
     note = ""
     truncated = False  # whether rows were left out
 
-    def __repr__(self) -> str:
-        return list.__repr__(self) + (f"\n[note] {self.note}" if self.note else "")
+
+class Lines(Rows):
+    """Rows that print as one line each."""
+
+    width = 400  # characters of a text that are printed
+
+    def __str__(self) -> str:
+        return "\n".join(_line(row, self.width) for row in self)
 
 
 def _rows(answer: dict[str, Any]) -> Rows:
-    rows = Rows(answer["rows"])
+    return _filled(Rows(), answer)
+
+
+def _lines(answer: dict[str, Any], width: int = Lines.width) -> Rows:
+    lines = Lines()
+    lines.width = width
+    return _filled(lines, answer)
+
+
+def _filled(rows: Rows, answer: dict[str, Any]) -> Rows:
+    rows.extend(Row(row) for row in answer["rows"])
     rows.note = answer["note"]
     rows.truncated = answer.get("truncated", False)
     for row in rows:
@@ -48,31 +80,102 @@ def search(query: str, k: int = 10, **filters: Any) -> Rows:
 
     Filters: scope, kind, role, session_id, agent_id, all_agents, seq_range, created_on/_from/_to.
     """
-    return _rows(call("ms.search", query, k, **filters))
+    return _lines(call("ms.search", query, k, **filters))
 
 
-def expand(*places: Any) -> Rows:
-    """The exact events at a seq, at a list of seqs, or from lo to hi."""
-    return _rows(call("ms.expand", *places))
+def grep(
+    text: str,
+    regex: bool = False,
+    case: bool = False,
+    width: int = 120,
+    limit: int | None = None,
+    **filters: Any,
+) -> Rows:
+    """Every row that contains a text, in order of seq: len(rows) is the count, up to 5,000 rows.
+
+    Each row has `match`, the text around the first place (`width` characters to each side), and
+    `count`, the places in it. A row that nearly repeats an earlier one has its seq in `repeats`.
+    Filters: role, kind, session_id, seq_range, created_on/_from/_to. regex=True for a regular
+    expression, case=True to respect case.
+    """
+    return _lines(call("ms.grep", text, regex, case, width, limit, **filters))
+
+
+def timeline(query: Any, by: str = "session", **filters: Any) -> Rows:
+    """How often a subject came up, by "session", "day" or "month".
+
+    For a list of terms: one row per term with first_seq, first_at, first_match, last_seq, last_at,
+    last_match, in order of first mention.
+    """
+    return _lines(call("ms.timeline", query, by, **filters))
+
+
+def standing(topic: str = "") -> Rows:
+    """The user's standing instructions, decisions and preferences, newest last.
+
+    The statement is in `match`, its type in `stance`. Conflicting ones stand together; one that a
+    later one replaced has `replaced_by`. With a topic, only those that bear on it.
+    """
+    return _lines(call("ms.standing", topic))
 
 
 def sql_query(sql: str, params: Any = ()) -> Rows:
-    """Rows of a read-only query on hist.conversation_history or hist.events."""
+    """Rows of a read-only query on hist.conversation_history or hist.events, at most 1,000."""
     return _rows(call("ms.sql_query", sql, params))
 
 
+def expand(*places: Any) -> Rows:
+    """The exact events at a seq, at a list of seqs, or from lo to hi; always a list."""
+    return _rows(call("ms.expand", *places))
+
+
+def turns(*place: Any, session_id: Any = None, role: Any = None, chars: int | None = None) -> Rows:
+    """What was said in a session (its id, or its number in the outline), or from seq lo to hi.
+
+    role="user" takes one side; chars=200 cuts each text to so many characters.
+    """
+    answer = call("ms.turns", *place, session_id=session_id, role=role, chars=chars)
+    return _lines(answer, 4_000)
+
+
+def outline(created_from: Any = None, created_to: Any = None, query: str | None = None) -> Rows:
+    """One row per session: n, session_id, from, to, seqs, turns, terms, title.
+
+    With a query, only sessions with hits.
+    """
+    return _lines(call("ms.outline", created_from, created_to, query))
+
+
+def gist(
+    session_id: Any = None,
+    seq_range: Any = None,
+    query: str | None = None,
+    chars: int = 6_000,
+    role: Any = "user",
+    created_from: Any = None,
+    created_to: Any = None,
+) -> Rows:
+    """The most telling sentences of a stretch, spread evenly over it, each as `match` of its row.
+
+    role=["user", "assistant"] takes both sides.
+    """
+    return _lines(
+        call("ms.gist", session_id, seq_range, query, chars, role, created_from, created_to)
+    )
+
+
 def index() -> Rows:
-    """The headlines of what has left the view, with the seq spans to expand."""
+    """The headlines of evicted steps, with the seq spans to expand."""
     return _rows(call("ms.index"))
 
 
 def provenance(name: str) -> Any:
-    """Which cell bound a variable, and from which events it derives."""
+    """Which cell bound a variable, and the seqs that it was computed from."""
     return call("ms.provenance", name)
 
 
 def days_between(first: Any, second: Any) -> int:
-    """Whole calendar days from the first date to the second; negative when the second is earlier."""
+    """Calendar days from the first date to the second; negative when the second is earlier."""
     return (_day(second) - _day(first)).days
 
 
@@ -84,142 +187,103 @@ def _day(value: Any) -> _dt.date:
     return _dt.datetime.fromisoformat(str(value).strip()).date()
 
 
-# covering instead of ranking -----------------------------------------------------------------------------------
+# printing -----------------------------------------------------------------------------------------
 
 
-class Lines(Rows):
-    """Rows that print as one line each."""
+def show(rows: Any, n: int = 20, width: int = 200, around: str | None = None) -> None:
+    """Print rows, one line each: the first n, with `width` characters of each text.
 
-    width = 400  # characters of a text that are printed
-
-    def __str__(self) -> str:
-        return "\n".join(_line(row, self.width) for row in self) + (
-            f"\n[note] {self.note}" if self.note else ""
-        )
-
-
-def _lines(answer: dict[str, Any], width: int = Lines.width) -> Lines:
-    rows = Lines(answer["rows"])
-    rows.note, rows.width = answer["note"], width
-    return rows
-
-
-def grep(
-    text: str,
-    regex: bool = False,
-    case: bool = False,
-    width: int = 120,
-    limit: int = 50,
-    **filters: Any,
-) -> Lines:
-    """Every row that holds a text, in order of seq; the note has the total. Filters: role, kind,
-    session_id, seq_range, created_on/_from/_to. regex=True for a regular expression, case=True to
-    mind the case."""
-    return _lines(call("ms.grep", text, regex, case, width, limit, **filters))
-
-
-def outline(created_from: Any = None, created_to: Any = None, query: str | None = None) -> Lines:
-    """One row a session: n, session_id, from, to, seqs, turns, terms, title; with a query only
-    those with hits.
+    With around="Devin", every place of that word instead, `width` characters around it.
     """
-    return _lines(call("ms.outline", created_from, created_to, query))
+    rows = [rows] if isinstance(rows, dict) else list(rows)
+    if around is None:
+        for row in rows[:n]:
+            print(_line(row, width))
+        if len(rows) > n:
+            print(f"… {len(rows) - n} more rows")
+        return
+    word = _re.compile(_re.escape(around), _re.IGNORECASE)
+    hits = [row for row in rows if word.search(_text(row))]
+    for row in hits[:n]:
+        for excerpt in _places(_text(row), word, width):
+            print(f"{_head(row)}: {excerpt}")
+    if len(hits) > n:
+        print(f"… {len(hits) - n} more rows with {around!r}")
+    if len(hits) < len(rows):
+        print(f"… {len(rows) - len(hits)} rows without {around!r}")
 
 
-def timeline(query: str, by: str = "session", **filters: Any) -> Lines:
-    """How often a subject came up, by "session", "day" or "month", with the first and the last
-    mention.
-    """
-    return _lines(call("ms.timeline", query, by, **filters))
+def _text(row: Any) -> str:
+    """The complete text of a row; a large one is loaded through its handle."""
+    if not isinstance(row, dict):
+        return str(row)
+    body = row.get("payload")
+    if isinstance(body, handles.ToolResultRef):
+        return str(body.text())
+    return str(row.get("content") or row.get("match") or "")
 
 
-def turns(*place: Any, session_id: Any = None, role: Any = None) -> Lines:
-    """What was said in a session (its id, or its number in the outline), or from seq lo to hi:
-    turns(lo, hi).
-    """
-    return _lines(call("ms.turns", *place, session_id=session_id, role=role), 4_000)
+def _places(text: str, word: Any, width: int) -> Iterator[str]:
+    """The places of a word in a text, each with its surroundings; close places share a line."""
+    text = " ".join(text.split())
+    end = 0
+    for place in word.finditer(text):
+        if place.start() < end:
+            continue
+        side = max(0, width - len(place[0])) // 2
+        start = max(0, place.start() - side)
+        end = min(len(text), place.end() + side)
+        yield ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
 
 
-def gist(
-    session_id: Any = None,
-    seq_range: Any = None,
-    query: str | None = None,
-    chars: int = 6_000,
-    role: Any = "user",
-    created_from: Any = None,
-    created_to: Any = None,
-) -> Lines:
-    """The most telling sentences of a stretch, spread evenly over it, each with its seq.
-    role=["user", "assistant"] takes both sides."""
-    return _lines(
-        call("ms.gist", session_id, seq_range, query, chars, role, created_from, created_to)
-    )
+_FIRST = ("n", "seq", "day", "month", "term", "created_at", "role", "kind", "stance")
+_COUNTS = (
+    "hits",
+    "by_user",
+    "first_seq",
+    "first_at",
+    "first_match",
+    "last_seq",
+    "last_at",
+    "last_match",
+    "count",
+    "repeats",
+    "repeated",
+    "replaced_by",
+    "misdated",
+)
 
 
-def standing(topic: str = "") -> Lines:
-    """The user's standing instructions and preferences, newest last; with a topic, those that bear
-    on it.
-    """
-    return _lines(call("ms.standing", topic))
-
-
-def show(rows: Any, n: int = 20, width: int = 200) -> None:
-    """Print rows compactly, one line each: the first n, so many characters of each text."""
-    rows = [rows] if isinstance(rows, dict) else rows
-    for row in rows[:n]:
-        print(_line(row, width))
-    if len(rows) > n:
-        print(f"… {len(rows) - n} more rows")
-    if note := getattr(rows, "note", ""):
-        print(f"[note] {note}")
+def _head(row: Any) -> str:
+    """What stands before the text of a row: its address, date, role and kind."""
+    if not isinstance(row, dict):
+        return ""
+    parts = []
+    for name in _FIRST:
+        value = row.get(name)
+        if value and value != "conversation":
+            parts.append(str(value)[:10] if name == "created_at" else str(value))
+    if "first_seq" in row and "n" in row:
+        parts[0] = f"session {row['n']}"
+    if "seqs" in row and "from" in row:
+        since, until = row["from"], row["to"]
+        parts.append(since if since == until else f"{since}..{until}")
+        parts.append("{}-{}".format(*row["seqs"]))
+        parts.append(f"{row['turns']} turns")
+    for name in _COUNTS:
+        value = row.get(name)
+        if value and (name, value) != ("count", 1):
+            parts.append(f"{name} {value}")
+    return " ".join(parts)
 
 
 def _line(row: Any, width: int) -> str:
     if not isinstance(row, dict):
         return str(row)[:width]
-    facts = [
-        str(row[name])[: _CUT.get(name)]
-        for name in _FIRST
-        if row.get(name) and row[name] != "conversation"
-    ]
-    if "first_seq" in row and "n" in row:
-        facts[0] = f"session {row['n']}"
-    if "seqs" in row:
-        since, until = row["from"], row["to"]
-        facts += [
-            since if since == until else f"{since}..{until}",
-            "{}-{}".format(*row["seqs"]),
-            f"{row['turns']} turns",
-        ]
-    facts += [
-        f"{name} {row[name]}"
-        for name in _NAMED
-        if row.get(name) and (name, row[name]) != ("count", 1)
-    ]
-    terms = ", ".join(row.get("terms", ()))
-    texts = (
-        terms,
-        row.get("title", ""),
-        row.get("snippet") or row.get("text") or row.get("content") or "",
-    )
-    text = " | ".join(" ".join(str(one).split()) for one in texts if one)
-    return (
-        " ".join(facts)
-        + (": " if facts and text else "")
-        + (text if len(text) <= width else text[: width - 1] + "…")
-    )
-
-
-_FIRST = ("n", "seq", "day", "month", "date", "created_at", "role", "kind", "when")
-_NAMED = (
-    "hits",
-    "by_user",
-    "first",
-    "last",
-    "first_seq",
-    "last_seq",
-    "closeness",
-    "count",
-    "repeats",
-    "misdated",
-)
-_CUT = {"created_at": 10}
+    head = _head(row)
+    texts = [", ".join(row.get("terms") or ()), row.get("title", "")]
+    texts.append(row.get("snippet") or row.get("match") or row.get("content") or "")
+    text = " | ".join(" ".join(str(part).split()) for part in texts if part)
+    if len(text) > width:
+        text = text[: width - 1] + "…"
+    return head + (": " if head and text else "") + text

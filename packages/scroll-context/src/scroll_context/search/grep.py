@@ -9,9 +9,9 @@ matched. A scan stops at its deadline and says where.
 
 import re
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,44 +21,49 @@ from scroll_context.log.filters import NO_FILTERS, SearchFilters, conditions
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.rows import IS_ERASED
-from scroll_context.origin import FROM_USER_SQL
-from scroll_context.text.words import STOP_WORDS, WORD, stem
 from scroll_context.work import check as check_work
 
 LONGEST_PATTERN = 1_000  # characters
-MOST_WORDS = 8  # of a query; the longest say most
 PAGE = 200  # rows fetched at once,
 COUNTED = 1_000  # and when they are only counted
 OVERLAP = 2_000  # bytes of a large body that are looked at again with the next piece
 MOST_COUNTED = 100  # occurrences in one text
 SECONDS = 10.0  # after which a scan stops
 
-_COLUMNS = (
-    "seq, session_id, role, kind, name, created_at, metadata, payload, payload_type, "
-    f"CAST(content AS BLOB), {FROM_USER_SQL}"
-)
-# all of its text is in the row, and it is no echo
-_IS_PLAIN = "payload IS NULL AND instr(metadata, '\"echo\"') = 0"
 _HIDDEN = sorted({*BOOKKEEPING, Kind.NOTICE})
+# All of its text is in the row, and it is no echo.
+_IS_PLAIN = "payload IS NULL AND instr(metadata, '\"echo\"') = 0"
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _CLASS = re.compile(r"\[\^?\]?[^\]]*\]")
 _FLAGS = re.compile(r"\A\(\?[ims]+\)")
 _GROUP = re.compile(r"\((?:\?:|\?P?<\w+>)?([^()?]|[^()?]*[^()])?\)([?*]|\{[\d,]*\})?")
 _OPTIONAL = re.compile(r".(?:[?*]|\{[\d,]*\})", re.DOTALL)
 _PLAIN = re.compile("[A-Za-z0-9 _,;:=@#%&<>/'\"~\ue000-\ue0ff-]+")
-_QUERY = re.compile(r'(?P<no>-|NOT\s+)?(?:"(?P<phrase>[^"]+)"|(?P<word>[^\s"]+))')
+
+
+class _Candidate(NamedTuple):
+    """A row that may match, as the log has it."""
+
+    seq: int
+    metadata: str
+    payload: str | None
+    payload_type: str
+    content: bytes
+
+
+_COLUMNS = "seq, metadata, payload, payload_type, CAST(content AS BLOB)"
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """What to look for in a text, and texts that a row must hold for it, whatever their case."""
+    """A text or expression to look for, and texts that a row must hold for it, in any case.
+
+    A row holds all texts of at least one tuple in `must_hold`; nothing is known when it is empty.
+    """
 
     matcher: Any  # of re2, which is imported when it is first used
-    must_hold: tuple[
-        tuple[str, ...], ...
-    ] = ()  # all texts of at least one of these; nothing is known when empty
-    is_held: bool = (
-        False  # whether a row that holds these matches, so that it need not be looked at again
-    )
+    must_hold: tuple[tuple[str, ...], ...] = ()
+    # Whether a row that holds these matches, so that it need not be looked at again.
+    is_held: bool = False
 
     def occurs(self, text: bytes) -> bool:
         return self.matcher.search(text) is not None
@@ -69,19 +74,9 @@ class Pattern(msgspec.Struct, frozen=True):
 
 
 class GrepMatch(msgspec.Struct, frozen=True):
-    """A row that matched: its address, and which patterns did.
-
-    Only the first rows of a scan have the rest.
-    """
+    """A row that matched. Only the first rows of a scan have an excerpt and a count."""
 
     seq: int
-    session_id: str
-    role: str
-    kind: str
-    name: str
-    created_at: str
-    matched: frozenset[int]
-    is_from_user: bool
     excerpt: str = ""  # the text around the first place that matched
     count: int = 0  # places that matched, at most MOST_COUNTED
 
@@ -89,76 +84,75 @@ class GrepMatch(msgspec.Struct, frozen=True):
 class Scan:
     """One pass over the log. After it, `stopped_at` and `unreadable` say what it did not see.
 
-    The first `detailed` rows are told with an excerpt, `width` characters to each side, and a
-    count.
+    The first `detailed` matches have an excerpt, `width` characters to each side, and a count.
     """
 
     def __init__(
         self, log: EventLog, *, detailed: int = 0, width: int = 120, seconds: float = SECONDS
     ) -> None:
         self._log = log
-        self.detailed = detailed  # rows that are still told in detail
+        self._detailed = detailed  # matches that are still to have an excerpt
         self._width = width
         self._until = time.monotonic() + seconds
         self._where, self._values = "1", list[Any]()  # what a row must fulfil, by SQLite
-        self._here = iter(
-            list[tuple[Any, ...]]()
-        )  # the rows of the page at hand that were not looked at yet
+        # The rows of the current page that were not looked at yet.
+        self._page: Iterator[_Candidate] = iter(())
         self._end = (0, 0)  # the last seq of that page, and of the scan
         self.stopped_at: int | None = None  # the last seq that was looked at, when time ran out
-        self.unreadable: list[
-            int
-        ] = []  # seqs whose payload is missing or damaged: only the preview was looked at
+        # Seqs whose payload is missing or damaged: only the preview was looked at.
+        self.unreadable: list[int] = []
 
     def rows(
         self,
-        patterns: Sequence[Pattern],
+        sought: Pattern,
         *,
-        every: bool = True,
-        without: Sequence[Pattern] = (),
         grant: Grant = EVERYTHING,
         exclude: Collection[int] = (),
         filters: SearchFilters = NO_FILTERS,
     ) -> Iterator[GrepMatch]:
-        """The rows that match every pattern, or any of them, and none of those in `without`."""
+        """The rows that match a pattern."""
         where, values = conditions(grant, filters.without_range())
-        holding, held = _holding(patterns, every)
+        holding, texts = _holding(sought)
         lo, hi = filters.seq_range or (0, self._log.last_seq())
-        self._where, self._values = f"{where} AND ({holding})", [*values, *held]
+        self._where, self._values = f"{where} AND ({holding})", [*values, *texts]
         for page in self._pages(_COLUMNS, lo - 1, hi, PAGE):
-            self._here, self._end = iter(page), (page[-1][0] if len(page) == PAGE else hi, hi)
-            for row in self._here:
+            self._page = map(_Candidate._make, page)
+            self._end = (page[-1][0] if len(page) == PAGE else hi, hi)
+            for row in self._page:
                 check_work()
-                if (
-                    row[0] not in exclude
-                    and (found := self._match(row, patterns, every, without)) is not None
-                ):
-                    yield found
+                if row.seq in exclude:
+                    continue
+                match = self._match(row, sought)
+                if match is not None:
+                    yield match
 
     def count_rest(self, sought: Pattern, exclude: Collection[int] = ()) -> int:
-        """How many more rows a begun rows([sought]) would give, in a third of the time: only the
+        """How many more rows a begun rows(sought) would give, in a third of the time: only the
         text is read.
         """
-        self.detailed = 0
-        total = sum(
-            row[0] not in exclude and self._match(row, [sought]) is not None for row in self._here
-        )
-        text = "NULL" if sought.is_held else "CAST(content AS BLOB)"
-        occurs = sought.matcher.search
-        for page in self._pages(f"seq, {_IS_PLAIN}, {text}", *self._end, COUNTED):
-            matched = [
-                seq for seq, is_plain, text in page if is_plain and (text is None or occurs(text))
-            ]
-            total += len(matched) - len(set(exclude).intersection(matched))
-            others = [seq for seq, is_plain, _ in page if not is_plain and seq not in exclude]
-            marks = ", ".join("?" * len(others))
-            rows = (
-                self._log.query(f"SELECT {_COLUMNS} FROM event WHERE seq IN ({marks})", others)
-                if others
-                else ()
-            )
-            total += sum(self._match(row, [sought]) is not None for row in rows)
+        self._detailed = 0
+        total = 0
+        for row in self._page:
+            total += row.seq not in exclude and self._match(row, sought) is not None
+        content = "NULL" if sought.is_held else "CAST(content AS BLOB)"
+        for page in self._pages(f"seq, {_IS_PLAIN}, {content}", *self._end, COUNTED):
+            others = []
+            for seq, is_plain, text in page:
+                if seq in exclude:
+                    continue
+                if not is_plain:
+                    others.append(seq)
+                elif text is None or sought.occurs(text):
+                    total += 1
+            total += sum(self._match(row, sought) is not None for row in self._rows_at(others))
         return total
+
+    def _rows_at(self, seqs: list[int]) -> Iterator[_Candidate]:
+        if not seqs:
+            return iter(())
+        marks = ", ".join("?" * len(seqs))
+        rows = self._log.query(f"SELECT {_COLUMNS} FROM event WHERE seq IN ({marks})", seqs)
+        return map(_Candidate._make, rows)
 
     def _pages(
         self, columns: str, after: int, hi: int, size: int
@@ -181,91 +175,51 @@ class Scan:
                 self.stopped_at = after
                 return
 
-    def _match(
-        self,
-        row: tuple[Any, ...],
-        patterns: Sequence[Pattern],
-        every: bool = True,
-        without: Sequence[Pattern] = (),
-    ) -> GrepMatch | None:
-        (
-            seq,
-            session_id,
-            role,
-            kind,
-            name,
-            created_at,
-            metadata,
-            payload,
-            media_type,
-            content,
-            is_from_user,
-        ) = row
-        if '"echo"' in metadata and msgspec.json.decode(metadata).get("echo"):
+    def _match(self, row: _Candidate, sought: Pattern) -> GrepMatch | None:
+        if '"echo"' in row.metadata and msgspec.json.decode(row.metadata).get("echo"):
             return None
-        looked = _Looked(patterns, without, self._width if self.detailed > 0 else None)
+        width = self._width if self._detailed > 0 else None
+        look = _Look(sought, width)
         try:
-            if payload is not None and Payload(payload, 0, media_type).is_text:
-                for piece in _pieces(self._log.payloads, payload):
-                    looked.at(piece)
+            if row.payload is not None and Payload(row.payload, 0, row.payload_type).is_text:
+                for piece in _pieces(self._log.payloads, row.payload):
+                    look.at(piece)
             else:
-                looked.at(content)
+                look.at(row.content)
         except (PayloadMissing, PayloadDamaged, OSError):
-            self.unreadable.append(seq)
-            looked = _Looked(patterns, without, self._width if self.detailed > 0 else None)
-            looked.at(content)
-        matched = looked.matched
-        if not matched or looked.is_unwanted or (every and len(matched) < len(patterns)):
+            self.unreadable.append(row.seq)
+            look = _Look(sought, width)
+            look.at(row.content)
+        if not look.is_match:
             return None
-        if self.detailed > 0:
-            self.detailed -= 1
-        return GrepMatch(
-            seq,
-            session_id,
-            role,
-            kind,
-            name,
-            created_at,
-            frozenset(matched),
-            bool(is_from_user),
-            looked.excerpt,
-            looked.count,
-        )
+        self._detailed -= 1
+        return GrepMatch(row.seq, look.excerpt, look.count)
 
 
-class _Looked:
-    """What was seen in a text that is read piece by piece; one piece is in memory at a time."""
+class _Look:
+    """A look at a text that is read piece by piece; one piece is in memory at a time."""
 
-    def __init__(
-        self, patterns: Sequence[Pattern], without: Sequence[Pattern], width: int | None
-    ) -> None:
-        self._patterns = patterns
-        self._without = without
+    def __init__(self, sought: Pattern, width: int | None) -> None:
+        self._sought = sought
         self._width = width  # of the excerpt; None when only the fact of a match counts
         self._is_first = True
-        self.matched: set[int] = set()
-        self.is_unwanted = False
+        self.is_match = False
         self.excerpt = ""
         self.count = 0  # places that matched
 
     def at(self, text: bytes) -> None:
         check_work()
-        for number, pattern in enumerate(self._patterns):
-            if self._width is not None:
-                self._look_closely(number, pattern, text, self._width)
-            elif number not in self.matched and pattern.occurs(text):
-                self.matched.add(number)
-        self.is_unwanted = self.is_unwanted or any(
-            pattern.occurs(text) for pattern in self._without
-        )
+        if self._width is not None:
+            self._count(text, self._width)
+        elif not self.is_match:
+            self.is_match = self._sought.occurs(text)
         self._is_first = False
 
-    def _look_closely(self, number: int, pattern: Pattern, text: bytes, width: int) -> None:
-        places = pattern.places(text)
-        if places:
-            self.matched.add(number)
+    def _count(self, text: bytes, width: int) -> None:
+        places = self._sought.places(text)
+        self.is_match = self.is_match or bool(places)
         if not self._is_first:
-            # What lies completely in the overlap was counted with the piece before.
+            # A place completely inside the overlap was counted with the piece before.
             places = [place for place in places if place[1] > OVERLAP]
         if places and not self.excerpt:
             self.excerpt = around(text, places[0], width)
@@ -288,27 +242,6 @@ def pattern(text: str, *, regex: bool = False, case: bool = False) -> Pattern:
     return Pattern(_compiled(r"\s+".join(map(re.escape, parts)), case), must_hold, is_held)
 
 
-def query_patterns(query: str) -> tuple[list[Pattern], list[Pattern]]:
-    """Patterns for the words and "phrases" of a query, in any grammatical form, and for those after
-    NOT or a minus.
-    """
-    wanted: list[tuple[int, Pattern]] = []
-    unwanted: list[Pattern] = []
-    for part in _QUERY.finditer(query[:LONGEST_PATTERN]):
-        made: list[tuple[int, Pattern]] = []
-        if part["phrase"] and part["phrase"].strip():
-            made = [(1_000, pattern(part["phrase"]))]
-        elif part["word"] and part["word"] not in ("AND", "OR", "NOT"):
-            words = [word for word in WORD.findall(part["word"].lower()) if word not in STOP_WORDS]
-            made = [(len(word), _any_form(word)) for word in words]
-        if part["no"]:
-            unwanted += (one for _, one in made)
-        else:
-            wanted += made
-    wanted.sort(key=lambda one: -one[0])
-    return [one for _, one in wanted[:MOST_WORDS]], unwanted
-
-
 def around(text: bytes, place: tuple[int, int], width: int) -> str:
     """The text around a place, on one line, so many characters before and after it."""
     before = text[max(0, place[0] - 4 * width) : place[0]].decode(errors="ignore")
@@ -320,14 +253,6 @@ def around(text: bytes, place: tuple[int, int], width: int) -> str:
     return ("" if starts else "…") + shown + ("" if ends else "…")
 
 
-def _any_form(word: str) -> Pattern:
-    root = stem(word)
-    root = root[:-1] if len(root) > 4 and root.endswith("y") else root  # story, stories
-    return Pattern(
-        _compiled(rf"(?:^|[^\pL\pN]){re.escape(root)}\pL*", case=False), _one_of([_longest([root])])
-    )
-
-
 def _compiled(expression: str, case: bool) -> Any:
     import re2
 
@@ -337,14 +262,13 @@ def _compiled(expression: str, case: bool) -> Any:
     try:
         return re2.compile(expression.encode(errors="replace"), options)
     except re2.error as error:
-        said = (
-            error.args[0].decode(errors="replace")
-            if error.args and isinstance(error.args[0], bytes)
-            else str(error)
-        )
+        reason = str(error)
+        if error.args and isinstance(error.args[0], bytes):
+            reason = error.args[0].decode(errors="replace")
         raise BadInput(
-            f"{expression[:80]!r} cannot be used as a regular expression ({said}). Look-around, back-references and "
-            "repetitions above 1,000 are not supported; leave out regex=True to look for the text itself."
+            f"{expression[:80]!r} cannot be used as a regular expression ({reason}). "
+            "Look-around, back-references and repetitions above 1,000 are not supported; "
+            "leave out regex=True to look for the text itself."
         ) from None
 
 
@@ -386,21 +310,16 @@ def _one_of(alternatives: list[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
     return tuple(alternatives) if all(alternatives) else ()
 
 
-def _holding(patterns: Sequence[Pattern], every: bool) -> tuple[str, list[str]]:
+def _holding(sought: Pattern) -> tuple[str, list[str]]:
     """A condition that every matching row fulfils, as far as SQLite can tell by LIKE."""
-    needs = [one.must_hold for one in patterns if one.must_hold]
-    if not needs or (not every and len(needs) < len(patterns)):
+    if not sought.must_hold:
         return "1", []
     like = "content LIKE ? ESCAPE '\\'"
-    one_of = [
-        " OR ".join("(" + " AND ".join([like] * len(texts)) + ")" for texts in need)
-        for need in needs
-    ]
-    joined = (" AND " if every else " OR ").join(f"({one})" for one in one_of)
-    escaped = [
-        re.sub(r"([%_\\])", r"\\\1", text) for need in needs for texts in need for text in texts
-    ]
-    return f"payload IS NOT NULL OR {joined}", [f"%{text}%" for text in escaped]
+    alternatives = ["(" + " AND ".join([like] * len(texts)) + ")" for texts in sought.must_hold]
+    values = []
+    for texts in sought.must_hold:
+        values += ["%" + re.sub(r"([%_\\])", r"\\\1", text) + "%" for text in texts]
+    return f"payload IS NOT NULL OR {' OR '.join(alternatives)}", values
 
 
 def _pieces(payloads: PayloadStore, digest: str) -> Iterator[bytes]:

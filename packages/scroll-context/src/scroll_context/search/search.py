@@ -87,6 +87,15 @@ class Hits(list[Hit]):
         return " ".join(notes)
 
 
+class Mentions(msgspec.Struct, frozen=True):
+    """Every event that a query means, in order of seq."""
+
+    seqs: tuple[int, ...]
+    has_all: bool  # whether each has all words of the query; else each has any of them
+    words: int  # words and phrases in the query
+    behind: int = 0  # events that are not indexed yet
+
+
 class IndexStats(msgspec.Struct, frozen=True):
     """The index in numbers."""
 
@@ -178,12 +187,50 @@ class SearchIndex:
             self._indexer.catch_up()
             return self._every(parsed, filters, any_word)
 
-    def _every(self, parsed: Words | Node, filters: SearchFilters, any_word: bool) -> list[int]:
+    def mentions(
+        self,
+        query: str,
+        *,
+        grant: Grant = EVERYTHING,
+        filters: SearchFilters = NO_FILTERS,
+        exclude: Collection[int] = (),
+    ) -> "Mentions":
+        """Every event that has all words of a query, or, if none has, any of them.
+
+        The query is read as `search` reads it; nothing is ranked.
+        """
+        parsed = language.parse(query)
+        terms = language.terms_of(parsed)
+        if not terms:
+            raise BadInput(
+                f'{query!r:.80} has no word to look for; put common words in "quotes", '
+                "or use ms.grep, which finds any text"
+            )
+        behind = self._freshen(grant, frozenset(exclude), None)
+        hidden = set(exclude)
+        seqs: list[int] = []
+        has_all = True
+        for any_word in (False, True):
+            seqs = [
+                seq for seq in self._every(parsed, filters, any_word, grant) if seq not in hidden
+            ]
+            has_all = not any_word
+            if seqs or len(terms) == 1:
+                break
+        return Mentions(tuple(seqs), has_all, len(terms), behind)
+
+    def _every(
+        self,
+        parsed: Words | Node,
+        filters: SearchFilters,
+        any_word: bool,
+        grant: Grant = EVERYTHING,
+    ) -> list[int]:
         commit = self._indexer.newest()
         if commit is None:
             return []
         with EngineFaults("searching the index"):
-            search = RankedSearch(commit.searcher, commit.counts, Ranking(1), filters=filters)
+            search = RankedSearch(commit.searcher, commit.counts, Ranking(1), grant, filters)
             return sorted(search.every(parsed, any_word=any_word))
 
     # freshness ------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ class Actions(msgspec.Struct, frozen=True):
     ms: bool = True  # cells have `ms`
     memory_tools: tuple[
         str, ...
-    ] = ()  # native tools that reach the memory: those of surface/memory_tools.py
+    ] = ()  # native tools that reach the memory: those of recall/memory_tools.py
     prompts: tuple[str, ...] = (
         "system",
         "memory",

@@ -1,6 +1,6 @@
 """The session environment: a kernel, and everything that code in it may reach.
 
-It runs one cell at a time and answers the cell's calls: `ms.*` from the memory surface, tools from
+It runs one cell at a time and answers the cell's calls: `ms.*` from recall, tools from
 the toolbox, `ask` from a model. Every call is checked on this side of the wire; the kernel is never
 trusted. After a cell its namespace is saved in the background, so that neither the model nor the
 next cell waits for it unless it is still going on. A snapshot event holds what changed since the
@@ -40,9 +40,10 @@ from scroll_context.kernel.results import (
 from scroll_context.kernel.variables import PARSED_CHARS
 from scroll_context.log.journal import Journal
 from scroll_context.log.payloads import PayloadStore
-from scroll_context.recall.memory import MemorySurface, handles_prelude, memory_prelude
+from scroll_context.recall.memory import Memory, memory_prelude
 from scroll_context.session.context import Actions
 from scroll_context.tools.ask import Ask
+from scroll_context.tools.handles import handles_prelude
 from scroll_context.tools.toolbox import Toolbox
 
 BLOB_TYPE = "application/x-python-pickle"
@@ -87,7 +88,7 @@ class Environment:
         self,
         journal: Journal,
         toolbox: Toolbox,
-        memory: MemorySurface,
+        memory: Memory,
         ask: Ask | None,
         *,
         actions: Actions,
@@ -163,9 +164,6 @@ class Environment:
         self._saving = self._after_cell.submit(self._save)
         text = observation(result, self.toolbox.started - calls_before)
         text += "".join(f"\n[note] {note}" for note in self.memory.notes)
-        if (searches := self.memory.empty_searches) and not result.printed_chars:
-            ran = "One search" if searches == 1 else f"{searches} searches"
-            text += f"\n[{ran} in this cell ran and matched nothing. Other words may, or fewer filters.]"
         return result, text
 
     def cells_behind(self, source: str) -> dict[str, Any]:

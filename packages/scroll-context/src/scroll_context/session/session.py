@@ -36,7 +36,7 @@ from scroll_context.log.journal import Journal, Observer, Quota
 from scroll_context.log.rows import INLINE_LIMIT
 from scroll_context.messages import Message, ToolCall, ToolSpec
 from scroll_context.models import DEFAULT_WINDOW, Model, Reply, Request
-from scroll_context.recall.memory import MemorySurface
+from scroll_context.recall.memory import Memory
 from scroll_context.recall.memory_tools import memory_tools
 from scroll_context.session.context import WindowedContext, make_context
 from scroll_context.session.environment import Environment, recalls
@@ -194,7 +194,7 @@ class Session:
             (),
             0,
         )  # the tools of the last request, and their tokens
-        memory = MemorySurface(store, self.scope, self.reach, self)
+        memory = Memory(store, self.scope, self.reach, self)
         native = memory_tools(memory, self.context.actions.memory_tools)
         self.environment = Environment(
             journal,
@@ -660,7 +660,7 @@ class Session:
         )
         self._setup = setup
 
-    # what the memory surface asks -----------------------------------------------------------------------
+    # what recall asks ----------------------------------------------------------------------------------
 
     @property
     def grant(self) -> Grant:

@@ -1,7 +1,7 @@
 """Standing instructions and preferences of the user: "Always …", "From now on …", "I prefer …".
 
 `stance` says how much a turn binds what comes later: 2 for a standing instruction, 1 for a
-preference, 0 for everything else. It reads English, sentence by sentence; a turn in another
+preference or a decision, 0 for everything else. It reads English, sentence by sentence; a turn in another
 language is 0. A sentence counts only if the user speaks in it to the assistant: questions,
 quotations, code, logs and reports ("I always get this error", "it never works") do not. The rules
 are about grammar, not about topics, and they lean towards silence: an instruction that is missed
@@ -12,38 +12,57 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 
+import msgspec
+
 from scroll_context.text.words import body, clip, prose, sentences, stem, words
 from scroll_context.work import check as check_work
 
 INSTRUCTION = 2
 PREFERENCE = 1
 READ = 2_000  # characters of a turn that are looked at
-SHOWN = 160  # characters of a sentence in a list
+SHOWN = 160  # characters of a statement in a list
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """One sentence that binds later work, or as much of it as a list shows."""
+
+    level: int  # INSTRUCTION, or PREFERENCE for preferences and decisions
+    stance: str  # "instruction", "preference" or "decision"
+    text: str  # at most SHOWN characters, with the binding words among them
 
 
 def stance(text: str) -> int:
-    """How far a turn of the user binds later ones: 2 a standing instruction, 1 a preference, 0
-    neither.
+    """How far a turn of the user binds later ones: 2 a standing instruction, 1 a preference or a
+    decision, 0 neither.
     """
-    return max([level for level, _ in stances(text)], default=0)
+    return max([statement.level for statement in statements(text)], default=0)
 
 
-def stances(text: str) -> Iterator[tuple[int, str]]:
-    """The sentences of a turn that are standing instructions (2) or preferences (1)."""
+def statements(text: str) -> Iterator[Statement]:
+    """The sentences of a turn that are standing instructions, preferences or decisions."""
     head = body(text[:READ])
     if not _has_cue(_normal(head)):
         return
     for sentence in sentences(prose(head)):
-        if level := _level(_normal(sentence)):
-            yield level, sentence
+        line = " ".join(sentence.split())
+        reading = _reading(_normal(line))
+        if reading is not None:
+            name, end = reading
+            level = INSTRUCTION if name == "instruction" else PREFERENCE
+            yield Statement(level, name, _excerpt(line, end))
+
+
+def stances(text: str) -> Iterator[tuple[int, str]]:
+    """The statements of a turn as levels and texts."""
+    return ((statement.level, statement.text) for statement in statements(text))
 
 
 def standing(turns: Iterable[tuple[int, str]], least: int = INSTRUCTION) -> list[tuple[int, str]]:
     """The instructions that stand after these turns of the user (seq and text, in order), newest
     last.
 
-    With `least` 1, preferences too. A sentence that a later one repeats or contradicts is left out:
-    the newest holds.
+    With `least` 1, preferences and decisions too. A sentence that a later one repeats or
+    contradicts is left out: the newest holds.
     """
     return newest(
         (seq, sentence)
@@ -53,23 +72,71 @@ def standing(turns: Iterable[tuple[int, str]], least: int = INSTRUCTION) -> list
     )
 
 
-def newest(found: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
+def newest(items: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
     """Of these sentences (seq and text, in order), those that no later one repeats or contradicts."""
-    kept: dict[int, tuple[int, str, frozenset[str]]] = {}
+    holding: dict[int, tuple[int, str, frozenset[str]]] = {}
     by_word: dict[str, set[int]] = {}
-    for number, (seq, sentence) in enumerate(found):
+    for number, (seq, sentence) in enumerate(items):
         check_work()
         subject = _subject(sentence)
         for other in sorted({other for word in subject for other in by_word.get(word, ())}):
-            old = kept[other][2]
-            if len(subject & old) >= SAME_SUBJECT * len(subject | old):
-                del kept[other]
+            old = holding[other][2]
+            if _overlap(subject, old) >= SAME_SUBJECT:
+                del holding[other]
                 for word in old:
                     by_word[word].discard(other)
-        kept[number] = (seq, clip(sentence, SHOWN), subject)
+        holding[number] = (seq, clip(sentence, SHOWN), subject)
         for word in subject:
             by_word.setdefault(word, set()).add(number)
-    return [(seq, sentence) for seq, sentence, _ in kept.values()]
+    return [(seq, sentence) for seq, sentence, _ in holding.values()]
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """A statement, its seq, and the seq of a later one that repeats or contradicts it."""
+
+    seq: int
+    statement: Statement
+    replaced_by: int | None = None
+
+
+def by_subject(items: Iterable[tuple[int, Statement]]) -> list[list[Standing]]:
+    """Statements (with seqs, in order) in groups with a common subject, newest group last.
+
+    A statement that is repeated word for word is listed once, at its newest seq.
+    """
+    by_text = {_normal(statement.text): (seq, statement) for seq, statement in items}
+    listed = sorted(by_text.values(), key=lambda item: item[0])
+    subjects = [_subject(statement.text) for _, statement in listed]
+    group_of = list(range(len(listed)))
+    replaced_by: dict[int, int] = {}
+    by_word: dict[str, list[int]] = {}
+    for number, subject in enumerate(subjects):
+        check_work()
+        for other in sorted({other for word in subject for other in by_word.get(word, ())}):
+            overlap = _overlap(subject, subjects[other])
+            if overlap < RELATED_SUBJECT:
+                continue
+            old, new = group_of[other], group_of[number]
+            group_of = [new if group == old else group for group in group_of]
+            texts = listed[other][1].text, listed[number][1].text
+            if overlap >= SAME_SUBJECT or _conflict(*texts):
+                replaced_by[other] = listed[number][0]
+        for word in subject:
+            by_word.setdefault(word, []).append(number)
+    groups: dict[int, list[Standing]] = {}
+    for number, (seq, statement) in enumerate(listed):
+        standing = Standing(seq, statement, replaced_by.get(number))
+        groups.setdefault(group_of[number], []).append(standing)
+    return sorted(groups.values(), key=lambda group: group[-1].seq)
+
+
+def _excerpt(line: str, end: int) -> str:
+    """As much of a sentence as a list shows, with the words before `end` that make it binding."""
+    start = 0
+    if len(line) > SHOWN and end > SHOWN - 40:
+        start = max(0, end - SHOWN // 2)
+        start = line.find(" ", start) + 1
+    return ("…" if start else "") + clip(line[start:], SHOWN - bool(start))
 
 
 # grammar ------------------------------------------------------------------------------------------------
@@ -120,11 +187,13 @@ _NOT = r"(?:don't|do not|dont|never|avoid|refrain from|stop|no)"
 _POLITE = (
     r"(?:(?:please|pls|kindly|also|and|but|so|then|ok|okay|oh|hey|hi|hello|well|yes|yeah|no|great|perfect|thanks|"
     r"thank you|note|important|reminder|rule|instruction|btw|by the way|one more thing|in addition|additionally|"
-    r"in general|generally|again|remember|just)(?:[,:!. ]|\s-)\s*)*"
+    r"in general|generally|again|remember|just|as (?:i )?(?:said|mentioned)(?: before| earlier)?|"
+    r"like i (?:said|mentioned)(?: before)?|once (?:more|again)|i repeat)(?:[,:!. ]|\s-)\s*)*"
 )
 _OF_YOU = (
     r"(?:(?:you (?:must|should|shall|have to|need to|are to|will)|"
     r"i(?:'d| would)? (?:want|need|like|expect|prefer|require|ask|love|appreciate)(?: it if)?(?: for)? you(?: to)?|"
+    r"i(?:'ve| have)? (?:told|asked) you to|"
     r"make sure(?: that)?(?: to| you)?|be sure(?: to)?|ensure(?: that)?(?: you)?|try to|"
     r"(?:can|could|would) you please|let's|(?:remember|don't forget|do not forget) to|it(?: i|')s important to) )?"
 )
@@ -214,6 +283,16 @@ _INSTRUCTIONS: _Rules = [  # each is matched from the beginning of a sentence
         r"you (?:must|should|have to))\b",
         rf"[^?]*\b(?:always|never|at all times|every (?:single )?time|{_LATER})\b",
     ),
+    # Remember: anything; a rule about things: migrations must never lock the table
+    _rule(
+        ("remember", "rule", "reminder"),
+        r"(?:please |also,? |and |ok,? |so,? )*(?:please )?(?:remember|(?:a )?(?:rule|reminder)) ?: ?\w",
+    ),
+    _rule(
+        _ALWAYS_CUES,
+        rf"{_POLITE}(?!(?:i|he|she|they|it|people|everyone) )[^,;:?\"]{{3,80}} must (?:never|always) ",
+        _DO,
+    ),
     # remember, keep in mind
     _rule(
         _REMEMBER_CUES,
@@ -278,6 +357,31 @@ _PREFERENCES: _Rules = [  # each is looked for anywhere in a sentence
     ),
 ]
 
+_DECISION_CUES = (
+    "decided",
+    "opted",
+    "settled on",
+    "agreed",
+    "chosen",
+    "go with",
+    "stick with",
+    "going with",
+)
+
+_DECISIONS: _Rules = [  # each is looked for anywhere in a sentence
+    _rule(
+        _DECISION_CUES,
+        rf"{_CLAUSE}(?:i|we)(?:'ve| have)? (?:(?:finally|now|just|already|both|all) )*",
+        r"(?:decided|opted|chosen|settled|agreed) (?:to|on|for|that|against|not|upon) ?\w",
+    ),
+    _rule(_DECISION_CUES, rf"{_CLAUSE}let's (?:just )?(?:go|stick|stay) with \w"),
+    _rule(
+        _DECISION_CUES,
+        rf"{_CLAUSE}(?:i|we)(?:'ll| will|'m going to|'re going to| are going to) (?:go|stick|stay) with \w",
+        rf"|{_CLAUSE}(?:i'm|we're|we are|i am) going with \w",
+    ),
+]
+
 _CUES = (
     "always",
     "ever ",
@@ -308,6 +412,9 @@ _CUES = (
     "vegetarian",
     "vegan",
     "intolerant",
+    "rule:",
+    "reminder:",
+    *_DECISION_CUES,
 )
 """A text that holds none of these holds nothing that the rules could find: most turns are done with
 here.
@@ -325,34 +432,47 @@ def _has_cue(low: str, cues: tuple[str, ...] = _CUES) -> bool:
     return False
 
 
-def _level(low: str) -> int:
+def _reading(low: str) -> tuple[str, int] | None:
+    """What a sentence is, and where the words end that make it so; None for most sentences."""
     if not _has_cue(low):
-        return 0
-    low = " ".join(low.split())
+        return None
     asks = low.rstrip("\"')”").endswith("?")
-    if (not asks or " you please " in low) and any(
-        _commands(rule, low) for rule in _tried(_INSTRUCTIONS, low)
-    ):
-        return INSTRUCTION
-    return PREFERENCE if any(rule.search(low) for rule in _tried(_PREFERENCES, low)) else 0
+    if not asks or " you please " in low:
+        for rule in _tried(_INSTRUCTIONS, low):
+            end = _command_end(rule, low)
+            if end is not None:
+                return "instruction", end
+    for name, rules in (("preference", _PREFERENCES), ("decision", _DECISIONS)):
+        for rule in _tried(rules, low):
+            match = rule.search(low)
+            if match is not None:
+                return name, match.end()
+    return None
 
 
 def _tried(rules: _Rules, low: str) -> Iterator[re.Pattern[str]]:
     return (_compiled(rule) for cues, rule in rules if _has_cue(low, cues))
 
 
-def _commands(rule: re.Pattern[str], low: str) -> bool:
-    found = rule.match(low)
-    if found is None:
-        return False
-    do = found.groupdict().get("do")
-    return do is None or (do not in _NO_COMMANDS and not _ENDING_OF_NO_COMMAND.match(do))
+def _command_end(rule: re.Pattern[str], low: str) -> int | None:
+    """Where the command ends that a rule finds at the beginning of a sentence."""
+    match = rule.match(low)
+    if match is None:
+        return None
+    verb = match.groupdict().get("do")
+    if verb is not None and (verb in _NO_COMMANDS or _ENDING_OF_NO_COMMAND.match(verb)):
+        return None
+    return match.end()
 
 
 # conflicts ----------------------------------------------------------------------------------------------
 
 SAME_SUBJECT = (
     0.7  # share of common words from which the later of two sentences replaces the earlier
+)
+RELATED_SUBJECT = 0.5  # share of common words from which two sentences are shown together
+_CONDITION = re.compile(
+    r"\b(?:when|whenever|if|for|in|on|each time|every time|with|about)\b", re.IGNORECASE
 )
 
 _FORM = frozenset(
@@ -375,4 +495,24 @@ def _subject(sentence: str) -> frozenset[str]:
     for rule, topic in _ONE_VALUE:
         if rule.search(sentence):
             return frozenset((topic,))
-    return frozenset(stem(word) for word in words(sentence) if word not in _FORM)
+    return _stems(sentence)
+
+
+def _stems(text: str) -> frozenset[str]:
+    parts: list[str] = []
+    for word in words(text):
+        parts += word.split("-")
+    return frozenset(stem(word) for word in parts if word and word not in _FORM)
+
+
+def _overlap(one: frozenset[str], other: frozenset[str]) -> float:
+    return len(one & other) / len(one | other) if one and other else 0.0
+
+
+def _conflict(one: str, other: str) -> bool:
+    """Whether two related statements ask for different things in one and the same case."""
+    splits = [_CONDITION.split(text, maxsplit=1) for text in (one, other)]
+    if any(len(parts) < 2 for parts in splits):
+        return False
+    (action, case), (other_action, other_case) = splits
+    return _stems(case) == _stems(other_case) and _stems(action) != _stems(other_action)

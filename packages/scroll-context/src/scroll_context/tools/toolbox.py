@@ -42,8 +42,8 @@ from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import TEXT
 from scroll_context.log.rows import INLINE_LIMIT
 from scroll_context.messages import ToolSpec
-from scroll_context.recall.memory import ResultRef, prelude_source, ref_of
 from scroll_context.text.printable import printable
+from scroll_context.tools.handles import ResultRef, prelude_source, ref_of
 from scroll_context.tools.signatures import brief_doc
 from scroll_context.tools.tools import Media, Plain, Tool, inline, json_text, plain, tool
 from scroll_context.work import Work

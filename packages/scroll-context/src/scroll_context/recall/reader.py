@@ -1,0 +1,159 @@
+"""What recall reads through: a store, the scope of its session, a grant, and the hidden events.
+
+Nothing outside the grant is read. Echoes are never shown, and neither is the running task: events
+since the newest request that the view still shows are no evidence about the past.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from scroll_context.errors import BadInput
+from scroll_context.events import Event, Grant, Kind, Scope
+from scroll_context.log.filters import SearchFilters
+from scroll_context.log.log import SessionInfo
+from scroll_context.origin import SPEAKER
+from scroll_context.recall.arguments import filters_of
+from scroll_context.store import Store
+
+WHOLE_TEXT = 1 << 20  # bytes; a larger body stays behind its handle
+_SPEAKERS = ("user", "assistant", SPEAKER)
+_NOT_SPOKEN = frozenset({Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.CELL, Kind.OBSERVATION})
+_TASK_KINDS = (Kind.CONVERSATION, Kind.TOOL_CALL, Kind.CELL, Kind.OBSERVATION)
+
+
+class Reader:
+    """The events that a session may recall. Calls may come from several threads at once."""
+
+    def __init__(
+        self,
+        store: Store,
+        scope: Scope,
+        grant: Grant,
+        hidden: Callable[[], Collection[int]],
+    ) -> None:
+        self.store = store
+        self.log = store.log
+        self.scope = scope
+        self.grant = grant
+        self.hidden = hidden  # the seqs that the working view shows now
+
+    # the running task -----------------------------------------------------------------------------
+
+    def running_seqs(self) -> frozenset[int]:
+        """The events of the running task that the view shows, or will show next.
+
+        These are the newest request of the user, the replies to it, and their calls and cells. A
+        folded or evicted event is not among them, nor is the result of a tool that was called
+        inside a cell: the view shows neither.
+        """
+        visible = self.hidden()
+        session = self.scope.session_id
+        if not visible:
+            return frozenset()
+        requests = self.log.tail(1, session_id=session, role="user", kind=Kind.CONVERSATION)
+        if not requests:
+            return frozenset()
+        first = requests[0].seq
+        marks = ", ".join("?" * len(_TASK_KINDS))
+        not_yet_shown = self.log.query(
+            f"SELECT seq FROM event WHERE session_id = ? AND seq > ? AND kind IN ({marks})",
+            [session, max(first - 1, *visible), *_TASK_KINDS],
+        )
+        shown = [seq for seq in visible if seq >= first]
+        return frozenset([*shown, *(row[0] for row in not_yet_shown)])
+
+    def last_before_running(self) -> int:
+        """The last seq before the running task."""
+        running = self.running_seqs()
+        return min(running) - 1 if running else self.log.last_seq()
+
+    # sessions -------------------------------------------------------------------------------------
+
+    def sessions(self) -> list[tuple[int, SessionInfo]]:
+        """The sessions within the grant by number, without what belongs to the running task.
+
+        Numbers follow the log, so they stay the same while sessions are added.
+        """
+        numbered = enumerate(self.log.sessions(self.grant), 1)
+        running = self.running_seqs()
+        if not running:
+            return list(numbered)
+        sessions = []
+        for number, info in numbered:
+            is_own = info.session_id == self.scope.session_id
+            earlier = self._before(info, min(running)) if is_own else info
+            if earlier is not None:
+                sessions.append((number, earlier))
+        return sessions
+
+    def _before(self, info: SessionInfo, seq: int) -> SessionInfo | None:
+        """The running session as it was before its running task; None if that is its first."""
+        earlier = self.log.tail(
+            1,
+            grant=self.grant,
+            session_id=info.session_id,
+            seq_range=(0, seq - 1),
+            kind=[*_TASK_KINDS, Kind.TOOL_RESULT],
+        )
+        if not earlier:
+            return None
+        return replace(info, last_seq=earlier[0].seq, last_at=earlier[0].created_at)
+
+    def session_id(self, value: Any) -> str:
+        """The id of a session that is given by its id, or by its number in the outline."""
+        sessions = self.log.sessions(self.grant)
+        if isinstance(value, str) and any(info.session_id == value for info in sessions):
+            return value
+        try:
+            number = int(value)
+        except (TypeError, ValueError):
+            number = 0
+        if 1 <= number <= len(sessions):
+            return sessions[number - 1].session_id
+        raise BadInput(
+            f"there is no session {value!r:.80} within reach; "
+            "ms.outline() lists them by number and id"
+        )
+
+    def filters(self, method: str, arguments: Mapping[str, Any]) -> SearchFilters:
+        """The filters of a call, in which a session may also be given by its number."""
+        fields = {name: value for name, value in arguments.items() if value is not None}
+        session = fields.get("session_id")
+        if session is not None and not isinstance(session, list | tuple):
+            fields["session_id"] = self.session_id(session)
+        return filters_of(method, fields, self.scope)
+
+    # turns ----------------------------------------------------------------------------------------
+
+    def spoken(self, filters: SearchFilters) -> Iterator[Event]:
+        """The words of these roles, or, without a role, of any speaker."""
+        running = self.running_seqs()
+        for event in self.log.iterate(grant=self.grant, filters=filters):
+            if filters.role is None and event.role not in _SPEAKERS:
+                continue
+            if event.seq in running or event.kind in _NOT_SPOKEN:
+                continue
+            if event.is_searchable and event.content:
+                yield event
+
+    def turns(self, filters: SearchFilters) -> Iterator[Event]:
+        """The turns of humans, those in imported conversations too."""
+        return (event for event in self.spoken(filters) if event.is_turn)
+
+    def user_turns(self, after: int, until: int) -> Iterator[Event]:
+        """The turns of the user of this store, behind one seq and up to another."""
+        return self.spoken(between(after, until).narrowed(role="user"))
+
+    def text(self, event: Event) -> str:
+        """The text of an event; for a body above `WHOLE_TEXT`, or no text, what the log has."""
+        body = event.payload
+        if body is not None and body.is_text and body.size <= WHOLE_TEXT:
+            return self.log.text(event)
+        return event.content
+
+
+def between(after: int, until: int) -> SearchFilters:
+    """The events behind a seq and up to another."""
+    return SearchFilters.of(seq_range=(after + 1, until))
