@@ -230,3 +230,64 @@ def test_a_query_over_crafted_tables_is_interrupted(
     ):
         import_file(store, path)
     assert time.monotonic() - begun < 60
+
+
+# time: texts that make a reader look at the same words again and again ---------------------------------------
+
+
+def transcript_line(content: object) -> str:
+    line = {"type": "user", "sessionId": "s", "uuid": "u", "message": {"content": content}}
+    return json.dumps(line) + "\n"
+
+
+def tool_result(text: str) -> list[object]:
+    return [{"type": "tool_result", "tool_use_id": "t", "content": text}]
+
+
+REPEATED = {
+    "headings.md": "# a\n" * 60_000,
+    "blank.md": "# a\n\n" * 60_000,
+    "handover.jsonl": transcript_line("<scroll-context>\n" * 60_000),
+    "closed.jsonl": transcript_line("</scroll-context>" + "<scroll-context>\n" * 60_000),
+    "command.jsonl": transcript_line(
+        f"<system-reminder>{'<command-args>' * 60_000}</system-reminder>"
+    ),
+    "saved.jsonl": transcript_line(tool_result("saved to " * 200_000)),
+    "secrets.jsonl": json.dumps(said(content=f"hf_{'a' * 31} " * 60_000)) + "\n",
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_repeated_words_take_linear_time(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(REPEATED[name])
+    with Store(tmp_path / "store", create=True) as store:
+        begun = time.process_time()
+        import_file(store, path)
+        # Each took more than 25 seconds when the time grew with the square of the length.
+        assert time.process_time() - begun < 8
+        assert store.log.last_seq() == 1
+
+
+def test_a_long_line_of_two_byte_characters_does_not_fill_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "chat.jsonl"
+    with path.open("wb") as file:
+        file.write(b"\xff\xfe")
+        for _ in range(300):
+            file.write("\u0416".encode("utf-16-le") * (1 << 20))
+    used, recorded, answer = cost(tmp_path, path)
+    assert "Mi characters" in answer and recorded == 0
+    assert used < 600
+
+
+def test_an_archive_that_grows_a_thousandfold_is_refused_before_it_fills_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scroll_context.importing.sources.ALWAYS_UNPACKED", 1 << 20)
+    bomb = tmp_path / "bomb.jsonl.gz"
+    with gzip.open(bomb, "wb") as packed:
+        packed.write(b"\n" * (64 << 20))
+    with Store(tmp_path / "store", create=True) as store:
+        with pytest.raises(BadInput, match="holds more than"):
+            import_file(store, bomb)
+        assert store.log.last_seq() == 0

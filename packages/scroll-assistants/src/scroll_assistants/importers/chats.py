@@ -30,6 +30,7 @@ from scroll_assistants.importers.records import Format, placed
 from scroll_context.errors import BadInput
 from scroll_context.importing import records
 from scroll_context.importing.messages import call
+from scroll_context.importing.plain_files import is_plain_file, is_plain_folder, read_plain
 from scroll_context.importing.records import (
     BRANCH,
     DOCUMENT,
@@ -178,20 +179,31 @@ def _part_text(part: Any) -> str:
 # Slack ---------------------------------------------------------------------------------------------------
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d\.json")
+_LONGEST_LIST = 256 << 20  # bytes of the list of people, or of channels
 _MENTION = re.compile(r"<([@#!])([^>|]+)(?:\|([^>]*))?>")
 
 
 def slack_root(folder: Path) -> Path | None:
     """The folder of an export of Slack: this one, or the only one in it; None when it is none."""
-    inner = [one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("__")]
+    inner = [name for name in _channels(folder) if not name.name.startswith("__")]
     roots = [folder, *inner] if len(inner) == 1 else [folder]
     for root in roots:
-        days = any(_DAY.fullmatch(file.name) for file in root.glob("*/*.json"))
-        if days and any(
-            (root / name).is_file() for name in ("users.json", "channels.json", "dms.json")
-        ):
+        days = any(_days(channel) for channel in _channels(root))
+        lists = (root / name for name in ("users.json", "channels.json", "dms.json"))
+        if days and any(map(is_plain_file, lists)):
             return root
     return None
+
+
+def _channels(folder: Path) -> list[Path]:
+    """The folders in an export. A link is not one of them: it may lead out of the export."""
+    return sorted(path for path in folder.iterdir() if is_plain_folder(path))
+
+
+def _days(channel: Path) -> list[Path]:
+    """The files with the messages of a channel."""
+    files = (path for path in channel.iterdir() if _DAY.fullmatch(path.name))
+    return sorted(path for path in files if is_plain_file(path))
 
 
 def slack(path: Path, labels: Labels) -> Iterator[Found | Fault]:
@@ -201,24 +213,24 @@ def slack(path: Path, labels: Labels) -> Iterator[Found | Fault]:
     if path.is_file():
         yield from _slack_day(path, path.stem, path.stem, {}, labels)
         return
-    people = _slack_list(path / "users.json")
+    people = _slack_list(path, "users.json")
     names = {records.text(user, "id"): next(iter(_slack_names(user)), "") for user in people}
     labels = replace(labels, me=_slack_owners(people, labels.me))
     ids = {
         records.text(one, "name"): records.text(one, "id")
-        for one in _slack_list(path / "channels.json")
+        for one in _slack_list(path, "channels.json")
     }
-    for folder in sorted(one for one in path.iterdir() if one.is_dir()):
-        for file in sorted(one for one in folder.iterdir() if _DAY.fullmatch(one.name)):
+    for folder in _channels(path):
+        for file in _days(folder):
             yield from _slack_day(
                 file, folder.name, ids.get(folder.name) or folder.name, names, labels
             )
 
 
-def _slack_list(file: Path) -> list[dict[str, Any]]:
+def _slack_list(folder: Path, name: str) -> list[dict[str, Any]]:
     try:
-        found = bounded_loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        found = bounded_loads(read_plain(folder, [name], _LONGEST_LIST) or b"[]")
+    except (ValueError, RecursionError):
         return []
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
@@ -507,17 +519,18 @@ def _spoken(
 def _paragraphs(content: str, labels: Labels) -> Iterator[Found | Fault]:
     """The paragraphs of a document, a heading with what follows it, a block of code whole."""
     begun, lines = 1, list[str]()
+    last = content.count("\n")
+    is_heading_only = True
     for number, line, is_code in [*_with_code(content), (sys.maxsize, "", False)]:
-        is_heading_only = all(not one.strip() or one.startswith("#") for one in lines)
-        if line.strip() or (
-            lines and (is_code or (is_heading_only and number <= content.count("\n")))
-        ):
+        if line.strip() or (lines and (is_code or (is_heading_only and number <= last))):
             begun = begun if lines else number
             lines.append(line)
+            is_heading_only = is_heading_only and (not line.strip() or line.startswith("#"))
         elif lines:
             said = "\n".join(lines).strip("\n")
             yield Found(begun, {"role": "user", "kind": DOCUMENT, "content": said}, labels)
             lines = []
+            is_heading_only = True
 
 
 def _with_code(content: str) -> Iterator[tuple[int, str, bool]]:

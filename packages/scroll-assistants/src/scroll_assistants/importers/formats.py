@@ -22,6 +22,7 @@ from scroll_assistants.project import CLOSING, OPENING, task_of
 from scroll_context.errors import BadInput
 from scroll_context.importing import text_files
 from scroll_context.importing.layouts import Layout, Pieces, Reader, Sample
+from scroll_context.importing.plain_files import plain_files_below
 from scroll_context.importing.records import Fault, Found, Labels
 from scroll_context.importing.text_files import (
     Position,
@@ -40,6 +41,8 @@ _HANDOVER = re.compile(  # as Scroll wrote it, and as Gemini does, in a frame of
     rf"(?:<hook_context>)?(?:{OPENING}|{escape(OPENING)})\n.*?(?:{CLOSING}|{escape(CLOSING)})(?:</hook_context>)?\s*",
     re.DOTALL,
 )
+
+_FRAME_END = re.compile(r"(?:</hook_context>)?\s*")
 
 
 def recognise(sample: Sample) -> Layout | None:
@@ -214,7 +217,23 @@ def _chatgpt(path: Path, labels: Labels) -> Iterator[Found | Fault]:
 
 def subagent_files(path: Path) -> list[Path]:
     """The transcripts of the sub-agents that a session of Claude Code started."""
-    return sorted((path.parent / path.stem / "subagents").rglob("agent-*.jsonl"))
+    files = plain_files_below(path.parent, path.stem, "subagents")
+    return sorted(file for file in files if file.match("agent-*.jsonl"))
+
+
+def _without_handovers(text: str) -> str:
+    """The text without what Scroll said.
+
+    Behind the last closing mark there is no handover. Each opening mark there would be followed to
+    the end of the text: 60,000 of them took longer than anybody waits.
+    """
+    ends = [text.rfind(mark) + len(mark) for mark in (CLOSING, escape(CLOSING)) if mark in text]
+    if not ends:
+        return text
+    end = max(ends)
+    frame = _FRAME_END.match(text, end)
+    end = frame.end() if frame else end
+    return _HANDOVER.sub("", text[:end]) + text[end:]
 
 
 def mark_echoes(events: Pieces) -> Pieces:
@@ -229,7 +248,7 @@ def mark_echoes(events: Pieces) -> Pieces:
         may_be_told = (
             OPENING[1:-1] in draft.content and not draft.tool_call_id and draft.role != "assistant"
         )
-        rest = _HANDOVER.sub("", draft.content) if may_be_told else draft.content
+        rest = _without_handovers(draft.content) if may_be_told else draft.content
         is_handover = rest != draft.content and not rest.strip()
         is_echo = is_handover or bool(draft.tool_call_id and _OWN_TOOL.fullmatch(draft.name))
         if rest != draft.content and not is_echo:

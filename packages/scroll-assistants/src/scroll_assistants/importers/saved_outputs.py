@@ -12,12 +12,12 @@ counts for the first result that names it. Where it cannot be read, the preview 
 
 import contextlib
 import mimetypes
-import os
 import re
-import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from scroll_context.importing.plain_files import plain_files_below, read_plain
 from scroll_context.importing.records import State
 from scroll_context.log.foreign import Attachment
 
@@ -26,9 +26,9 @@ LONGEST_OUTPUT = 64 << 20  # bytes; Claude Code itself cuts outputs off about th
 REMEMBERED = 500  # names of files that were read, in the state of a reader
 
 _OPENING, _CLOSING = "<persisted-output>", "</persisted-output>"
-_SAVED = re.compile(
-    rf"saved to:? [^\n]{{0,4000}}?[/\\]{FOLDER}[/\\]([\w.%-]+(?:[/\\][\w.%-]+)?)", re.ASCII
-)
+_SAVED = "saved to"
+_LONGEST_PATH = 4_000  # characters between these words and the name of the folder
+_PATH_END = re.compile(rf"[/\\]{FOLDER}[/\\]([\w.%-]+(?:[/\\][\w.%-]+)?)", re.ASCII)
 _TEXT_ENDINGS = (".txt", ".json", ".md", ".csv", ".html", ".xml", ".log")
 
 Part = dict[str, Any]
@@ -44,11 +44,11 @@ def session_folder(transcript: Path) -> Path:
 
 def size_beside(transcript: Path) -> int:
     """Bytes in the saved outputs of a session."""
+    folder = session_folder(transcript)
     total = 0
-    for file in (session_folder(transcript) / FOLDER).rglob("*"):
+    for file in plain_files_below(folder.parent, folder.name, FOLDER):
         with contextlib.suppress(OSError):
-            status = file.lstat()
-            total += status.st_size if stat.S_ISREG(status.st_mode) else 0
+            total += file.lstat().st_size
     return total
 
 
@@ -71,8 +71,8 @@ def _complete_text(text: str, transcript: Path, state: State) -> list[Part]:
     names.
     """
     start, end = text.find(_OPENING), text.rfind(_CLOSING)
-    if 0 <= start < end and (match := _SAVED.search(text, start, end)):
-        name = match[1].rstrip(".")
+    name = next(_saved_names(text, start, end), "") if 0 <= start < end else ""
+    if name:
         body = _body(name, transcript, state)
         if body is None:
             return [_text_part(text)]
@@ -80,11 +80,24 @@ def _complete_text(text: str, transcript: Path, state: State) -> list[Part]:
             return [_text_part(text[:start] + output + text[end + len(_CLOSING) :])]
         return [_text_part(text), _attachment(name, body)]
     parts = [_text_part(text)]
-    for match in _SAVED.finditer(text):
-        name = match[1].rstrip(".")
+    for name in _saved_names(text, 0, len(text)):
         if (body := _body(name, transcript, state)) is not None:
             parts.append(_attachment(name, body))
     return parts
+
+
+def _saved_names(text: str, start: int, end: int) -> Iterator[str]:
+    """The files that a part of a text says were saved, each behind the words that say so.
+
+    The folder is looked for first, and then the words before it. A pattern for both took minutes
+    for a text of a megabyte that only repeats the words.
+    """
+    for match in _PATH_END.finditer(text, start, end):
+        line = text.rfind("\n", start, match.start()) + 1
+        earliest = max(start, line, match.start() - _LONGEST_PATH)
+        if text.find(_SAVED, earliest, match.start()) >= 0:
+            yield match[1].rstrip(".")
+            start = match.end()
 
 
 def _text_part(text: str) -> Part:
@@ -109,37 +122,10 @@ def _body(name: str, transcript: Path, state: State) -> bytes | None:
     names: list[str] = state.setdefault("saved", [])
     if name in names:
         return None
-    body = _read(session_folder(transcript), [FOLDER, *re.split(r"[/\\]", name)])
+    folder = session_folder(transcript)
+    names = [folder.name, FOLDER, *re.split(r"[/\\]", name)]
+    body = read_plain(folder.parent, names, LONGEST_OUTPUT)
     if body is not None:
         names.append(name)
         del names[:-REMEMBERED]
     return body
-
-
-def _read(folder: Path, names: list[str]) -> bytes | None:
-    """The bytes of a plain file below a folder, reached without following a link; None when there
-    is none.
-    """
-    if any(name in ("", ".", "..") for name in names):
-        return None
-    handles: list[int] = []
-    try:
-        handles.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
-        for name in names[:-1]:
-            handles.append(
-                os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handles[-1])
-            )
-        # A pipe in place of a file must not make the import wait.
-        handles.append(
-            os.open(names[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=handles[-1])
-        )
-        status = os.fstat(handles[-1])
-        if not stat.S_ISREG(status.st_mode) or status.st_size > LONGEST_OUTPUT:
-            return None
-        with open(handles.pop(), "rb") as file:
-            return file.read(LONGEST_OUTPUT)
-    except OSError:
-        return None
-    finally:
-        for handle in handles:
-            os.close(handle)

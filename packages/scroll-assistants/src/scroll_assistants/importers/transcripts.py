@@ -30,6 +30,7 @@ from scroll_assistants.project import task_of
 from scroll_context.errors import BadInput
 from scroll_context.importing import records
 from scroll_context.importing.messages import call, response_item, result
+from scroll_context.importing.plain_files import read_plain
 from scroll_context.importing.records import COMPACTION, META, THINKING, Found, State, fingerprint
 
 LineReader = Callable[[Found, State, Path], Iterator[Found]]
@@ -46,6 +47,7 @@ _CODEX_META = (
     "<user_shell_command>",
     "<skill>",
 )
+_LONGEST_PATH = 4_096  # bytes of the file in which Gemini keeps the folder of a project
 _CODEX_LINES = frozenset(
     {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
 )
@@ -181,7 +183,8 @@ def _gemini(found: Found, state: State, path: Path) -> Iterator[Found]:
         about: dict[str, Any] = line if "sessionId" in line else line["$set"]
         if session := records.text(about, "sessionId"):
             state["session"] = session
-            state.setdefault("task", _gemini_task(about, path))
+            if "task" not in state:
+                state["task"] = _gemini_task(about, path)
             state.setdefault("time", about.get("startTime"))
         said = itertools.chain.from_iterable(map(_gemini_said, records.objects(about, "messages")))
     elif "$rewindTo" in line:
@@ -220,10 +223,9 @@ def _gemini_task(about: dict[str, Any], path: Path) -> str:
     keeps.
     """
     for parent in list(path.parents)[:4]:
-        try:
-            return task_of((parent / ".project_root").read_text().strip())
-        except (OSError, ValueError):
-            continue
+        folder = read_plain(parent, [".project_root"], _LONGEST_PATH)
+        if folder is not None:
+            return task_of(folder.decode("utf-8", "replace").strip())
     project = records.text(about, "projectHash")
     return f"project-{project[:8]}" if project else ""
 

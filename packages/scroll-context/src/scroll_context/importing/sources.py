@@ -11,7 +11,6 @@ is unpacked, whatever it declares; names in it are used only below a temporary f
 
 import contextlib
 import gzip
-import shutil
 import stat
 import sys
 import tempfile
@@ -25,6 +24,7 @@ import msgspec
 
 from scroll_context.errors import BadInput
 from scroll_context.importing.layouts import EXPORT, Layout, detect, importers
+from scroll_context.importing.plain_files import plain_files_below
 
 STDIN = Path("-")
 _READ = frozenset(
@@ -121,12 +121,15 @@ def _readable(path: str | Path | IO[bytes], cleanup: contextlib.ExitStack) -> Pa
     mode = path.stat().st_mode
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
         return path
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        # A repository can bring a link to /dev/zero, which never ends.
+        raise BadInput("it is a device, or a link to one, and not a file")
     return spooled(cleanup.enter_context(path.open("rb")), cleanup)
 
 
 def _parts_in(folder: Path, name: str, layout: Layout | None) -> list[Part]:
     parts: list[Part] = []
-    for file in sorted(one for one in folder.rglob("*") if one.is_file()):
+    for file in sorted(plain_files_below(folder)):
         inside = file.relative_to(folder)
         is_hidden = any(part.startswith((".", "__MACOSX")) for part in inside.parts)
         if (
@@ -151,11 +154,9 @@ def _parts_in(folder: Path, name: str, layout: Layout | None) -> list[Part]:
 
 
 def _size(path: Path) -> int:
-    return (
-        path.stat().st_size
-        if path.is_file()
-        else sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
-    )
+    if path.is_dir():
+        return sum(file.lstat().st_size for file in plain_files_below(path))
+    return path.stat().st_size
 
 
 def utf8(text: str) -> str:
@@ -166,6 +167,9 @@ def utf8(text: str) -> str:
 # archives -------------------------------------------------------------------------------------------------
 
 MAX_BYTES = 16 << 30  # of one file or archive, unpacked
+ALWAYS_UNPACKED, MOST_TIMES_LARGER = 1 << 30, 100
+"""Bytes that any archive may hold, and the factor by which a larger one may grow. Histories shrink
+to a tenth or a fiftieth; only repeated bytes shrink to a thousandth."""
 MAX_ENTRIES = 100_000
 _CHUNK = 1 << 20
 _GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
@@ -183,7 +187,8 @@ def unpacked(path: Path, cleanup: contextlib.ExitStack) -> Path:
     if start != _ZIP and not start.startswith(_GZIP):
         return path
     folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="scroll-")))
-    budget = _Budget()
+    packed = path.stat().st_size
+    budget = _Budget(min(MAX_BYTES, ALWAYS_UNPACKED + MOST_TIMES_LARGER * packed))
     if start.startswith(_GZIP):
         content = folder / "unpacked"
         _gunzip(path, content, budget)
@@ -199,10 +204,10 @@ def unpacked(path: Path, cleanup: contextlib.ExitStack) -> Path:
 
 
 class _Budget:
-    """How many bytes may still be unpacked."""
+    """How many bytes may still be copied to the disk."""
 
-    def __init__(self) -> None:
-        self.left = MAX_BYTES
+    def __init__(self, most: int = MAX_BYTES) -> None:
+        self.most = self.left = most
 
     def copy(self, source: IO[bytes] | gzip.GzipFile, target: Path) -> None:
         with target.open("wb") as file:
@@ -210,7 +215,7 @@ class _Budget:
                 self.left -= len(chunk)
                 if self.left < 0:
                     raise BadInput(
-                        f"it holds more than {MAX_BYTES >> 20:,} MiB unpacked; unpack it and import the files"
+                        f"it holds more than {self.most >> 20:,} MiB; unpack or split it, and import the files"
                     )
                 file.write(chunk)
 
@@ -268,6 +273,5 @@ def _below(name: str) -> Path:
 def spooled(stream: IO[bytes], cleanup: contextlib.ExitStack) -> Path:
     """A copy of what can be read only once, until the cleanup."""
     copy = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="scroll-"))) / "spool"
-    with copy.open("wb") as target:
-        shutil.copyfileobj(stream, target)
+    _Budget().copy(stream, copy)
     return copy

@@ -74,6 +74,9 @@ LONGEST_LINE = (
 )  # bytes: an archive of a few kilobytes can hold a line that would fill the memory
 
 
+LONGEST_WIDE_LINE = LONGEST_LINE // 4  # characters, which take up to four bytes each
+
+
 def text_lines(path: Path, offset: int = 0, lines: int = 0) -> Iterator[Line | Fault]:
     """The lines that are not blank, from an offset behind so many `lines` on. One that cannot be
     decoded is a fault.
@@ -136,11 +139,21 @@ def _wide_lines(file: io.BufferedReader, encoding: str) -> Iterator[Line | Fault
     number = 0
     with io.TextIOWrapper(file, encoding, newline="\n") as wrapped:
         try:
-            for number, text in enumerate(wrapped, 1):
-                if stripped := text.strip():
+            for number in itertools.count(1):
+                text = wrapped.readline(LONGEST_WIDE_LINE)
+                if not text:
+                    return
+                if len(text) == LONGEST_WIDE_LINE and not text.endswith("\n"):
+                    while text and not text.endswith("\n"):
+                        text = wrapped.readline(1 << 20)
+                    reason = (
+                        f"longer than {LONGEST_WIDE_LINE >> 20} Mi characters; this is no message"
+                    )
+                    yield Fault(number, reason, file.tell())
+                elif stripped := text.strip():
                     yield Line(number, stripped, file.tell())
         except UnicodeDecodeError as error:  # behind it, where a character begins is not known
-            yield Fault(number + 1, _undecodable(error, encoding), file.tell())
+            yield Fault(number, _undecodable(error, encoding), file.tell())
 
 
 def _undecodable(error: UnicodeDecodeError, encoding: str) -> str:

@@ -204,9 +204,13 @@ class Redactor:
     def text(self, text: str) -> str:
         found = find_secrets(text)
         self.replaced.update(one.kind for one in found)
-        for one in reversed(found):
-            text = f"{text[: one.start]}{self.marker(one.kind, text[one.start : one.end])}{text[one.end :]}"
-        return text
+        parts: list[str] = []
+        end = 0
+        for secret in found:
+            value = text[secret.start : secret.end]
+            parts += (text[end : secret.start], self.marker(secret.kind, value))
+            end = secret.end
+        return "".join((*parts, text[end:]))
 
     def body(self, body: bytes | str, media_type: str) -> bytes | str:
         """The body of a payload with every secret replaced, if it is text.
