@@ -17,7 +17,8 @@ from pathlib import Path
 import msgspec
 
 from scroll_context.events import Draft
-from scroll_context.log.rows import Row, event_from_row
+from scroll_context.log.columns import TableRow
+from scroll_context.log.rows import PreparedRow, event_from_row
 from scroll_context.log.writer import Written
 from scroll_context.store import Store
 
@@ -71,10 +72,10 @@ class Ledger:
         """From now on note the appends to this store."""
         write = store.log.write
 
-        def noting(rows: list[Row], epoch: int | None = None) -> list[Written]:
+        def noting(rows: list[PreparedRow], epoch: int | None = None) -> list[Written]:
             written = write(rows, epoch)
             events = [
-                event_from_row((at.seq, *row.before, at.chain))
+                event_from_row(TableRow(at.seq, *row.columns, at.chain, row.nonce, None))
                 for row, at in zip(rows, written, strict=True)
             ]
             lines = (

@@ -313,8 +313,8 @@ def test_the_server_accepts_what_a_host_blanks(members: Members) -> None:
         ),
     ]
     seqs = members.store.log.append_many(drafts)
-    rows = members.store.log.query("SELECT * FROM event")
-    assert [len(blanked(row, None)) for row in rows] == [20] * 4
+    rows = members.store.log.rows(0, 10)
+    assert [blanked(row, None).content for row in rows] == [ERASED] * 4
     members.store.erase(seqs=seqs)
     assert all(members.store.log.get(seq).is_erased for seq in seqs)
     assert verify(members.store.log).bad == ()

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from scroll_context.events import Draft
-from scroll_context.log import schema
 from scroll_context.log.chain import GENESIS, expected, leaf_of, link
+from scroll_context.log.columns import EventColumns, TableRow
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.writer import INSERT
 from scroll_context.upkeep.integrity import Verdict, verify
 
-Rows = list[tuple[Any, ...]]
+Rows = list[TableRow]
 
 
 def rewritten(log: EventLog, change: Callable[[Rows], Rows]) -> Verdict:
@@ -26,7 +26,8 @@ def rewritten(log: EventLog, change: Callable[[Rows], Rows]) -> Verdict:
         "SELECT name FROM sqlite_master WHERE type = 'trigger'"
     ).fetchall():
         database.execute(f"DROP TRIGGER {name}")
-    rows = database.execute("SELECT * FROM event ORDER BY seq").fetchall()
+    stored = database.execute("SELECT * FROM event ORDER BY seq").fetchall()
+    rows = [TableRow._make(row) for row in stored]
     database.execute("DELETE FROM event")
     database.executemany(INSERT, change(rows))
     database.execute("UPDATE sqlite_sequence SET seq = (SELECT max(seq) FROM event)")
@@ -44,13 +45,13 @@ def five(log: EventLog) -> EventLog:
     return log
 
 
-def with_own_hash(rows: Rows, at: int, **changes: Any) -> tuple[Any, ...]:
+def with_own_hash(rows: Rows, at: int, **changes: Any) -> TableRow:
     """The row with changes, and the hash that a row of its own content has behind the same row as
     before.
     """
-    before = rows[at - 1][21] if at else GENESIS
-    row = tuple((dict(zip(schema.ALL_COLUMNS, rows[at], strict=True)) | changes).values())
-    return (*row[:21], expected(before, row), *row[22:])
+    before = rows[at - 1].chain if at else GENESIS
+    row = rows[at]._replace(**changes)
+    return row._replace(chain=expected(before, row))
 
 
 def test_a_log_that_was_only_rewritten_as_it_is_verifies(five: EventLog) -> None:
@@ -73,14 +74,14 @@ def test_a_last_row_replaced_with_its_hash_changes_the_head(five: EventLog) -> N
 def test_two_rows_exchanged_are_found(five: EventLog) -> None:
     def exchange(rows: Rows) -> Rows:
         second, third = rows[1], rows[2]
-        return [rows[0], (2, *third[1:]), (3, *second[1:]), *rows[3:]]
+        return [rows[0], third._replace(seq=2), second._replace(seq=3), *rows[3:]]
 
     assert [seq for seq, _ in rewritten(five, exchange).bad][:2] == [2, 3]
 
 
 def test_two_rows_exchanged_each_with_a_hash_of_its_own_are_found(five: EventLog) -> None:
     def exchange(rows: Rows) -> Rows:
-        moved = [rows[0], (2, *rows[2][1:]), (3, *rows[1][1:]), *rows[3:]]
+        moved = [rows[0], rows[2]._replace(seq=2), rows[1]._replace(seq=3), *rows[3:]]
         moved[1] = with_own_hash(moved, 1)
         moved[2] = with_own_hash(moved, 2)
         return moved
@@ -90,33 +91,29 @@ def test_two_rows_exchanged_each_with_a_hash_of_its_own_are_found(five: EventLog
 
 def test_a_row_removed_and_the_later_ones_renumbered_is_found(five: EventLog) -> None:
     def remove(rows: Rows) -> Rows:
-        return rows[:2] + [(row[0] - 1, *row[1:]) for row in rows[3:]]
+        return rows[:2] + [row._replace(seq=row.seq - 1) for row in rows[3:]]
 
     assert [seq for seq, _ in rewritten(five, remove).bad] == [3, 4]
 
 
 def test_a_row_slipped_in_is_found(five: EventLog) -> None:
     def slip_in(rows: Rows) -> Rows:
-        later = [(row[0] + 1, *row[1:]) for row in rows[2:]]
-        return [
-            *rows[:2],
-            with_own_hash([*rows[:2], (3, *rows[1][1:20], None, *rows[1][21:])], 2),
-            *later,
-        ]
+        later = [row._replace(seq=row.seq + 1) for row in rows[2:]]
+        extra = rows[1]._replace(seq=3, source_key=None)
+        return [*rows[:2], with_own_hash([*rows[:2], extra], 2), *later]
 
     assert rewritten(five, slip_in).bad[0][0] == 4
 
 
 def test_every_column_is_covered(five: EventLog) -> None:
-    rows = five.query("SELECT * FROM event ORDER BY seq")
-    before, row = rows[1][21], rows[2]
-    assert expected(before, row) == row[21] != expected(rows[0][21], row)
-    for at, value in enumerate(row[:21]):
-        other = 9 if isinstance(value, int) or value is None else f"{value}x"
-        assert expected(before, (*row[:at], other, *row[at + 1 :])) != row[21], schema.COLUMNS[at]
-    for at in (22, 23):
-        if row[at] is not None:
-            assert expected(before, (*row[:at], bytes(16), *row[at + 1 :])) != row[21]
+    first, second, row, *_ = five.rows(0, 5)
+    before = second.chain
+    assert expected(before, row) == row.chain != expected(first.chain, row)
+    for column in ("seq", *EventColumns._fields):
+        value = getattr(row, column)
+        other: Any = 9 if isinstance(value, int) or value is None else f"{value}x"
+        assert expected(before, row._replace(**{column: other})) != row.chain, column
+    assert expected(before, row._replace(nonce=bytes(16))) != row.chain
 
 
 def test_the_hashes_are_fixed_for_ever() -> None:
@@ -157,14 +154,19 @@ def test_equal_events_have_different_leaves(log: EventLog) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{22: "text"}, {23: 7, 22: None}, {0: "x"}, {0: 1 << 70}, {7: object()}, {21: None}]
+    "change",
+    [
+        {"nonce": "text"},
+        {"leaf": 7, "nonce": None},
+        {"seq": "x"},
+        {"seq": 1 << 70},
+        {"content": object()},
+        {"chain": None},
+    ],
 )
 def test_a_row_that_damage_has_given_other_types_matches_no_hash(
-    five: EventLog, change: dict[int, Any]
+    five: EventLog, change: dict[str, Any]
 ) -> None:
-    row = tuple(
-        change.get(at, value)
-        for at, value in enumerate(five.query("SELECT * FROM event WHERE seq = 3")[0])
-    )
-    assert expected(five.get(2).chain, row) != row[21] or 21 in change
+    row = five.rows(2, 3)[0]._replace(**change)
+    assert expected(five.get(2).chain, row) != row.chain or "chain" in change
     assert isinstance(expected(five.get(2).chain, row), bytes)

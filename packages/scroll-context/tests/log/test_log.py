@@ -27,6 +27,7 @@ from scroll_context.errors import (
 )
 from scroll_context.events import Draft, Grant, Kind, Payload
 from scroll_context.log import schema
+from scroll_context.log.columns import COLUMNS
 from scroll_context.log.filters import SearchFilters, conditions
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
@@ -239,7 +240,7 @@ def test_the_file_refuses_every_change(log: EventLog, statement: str, recursive:
 def test_replacing_by_source_key_is_refused_too(log: EventLog) -> None:
     log.append(Draft(content="one", source_key="k"))
     raw = sqlite3.connect(log.path, isolation_level=None)
-    columns = ", ".join(c for c in schema.COLUMNS if c != "seq")
+    columns = ", ".join(c for c in COLUMNS if c != "seq")
     with pytest.raises(sqlite3.IntegrityError, match="append-only"):
         raw.execute(f"INSERT OR REPLACE INTO event (seq, {columns}) SELECT 9, {columns} FROM event")
     raw.close()

@@ -7,6 +7,9 @@ import pytest
 
 from scroll_context.errors import BadInput
 from scroll_context.events import Draft
+from scroll_context.log.chain import GENESIS
+from scroll_context.log.columns import EventColumns, TableRow
+from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.rows import (
     ERASED,
@@ -18,31 +21,31 @@ from scroll_context.log.rows import (
 )
 
 NOW = "2026-05-01T10:00:00.000000Z"
-ROW = (
-    7,
-    "s",
-    "me",
-    "task",
-    "conversation",
-    "user",
-    "name",
-    "said",
-    None,
-    None,
-    None,
-    "call",
-    "ok",
-    "headline",
-    3,
-    4,
-    5,
-    '{"a":1}',
-    NOW,
-    NOW,
-    "key",
-    b"c" * 32,
-    b"n" * 32,
-    None,
+ROW = TableRow(
+    seq=7,
+    session_id="s",
+    agent_id="me",
+    task_id="task",
+    kind="conversation",
+    role="user",
+    name="name",
+    content="said",
+    payload=None,
+    payload_size=None,
+    payload_type=None,
+    tool_call_id="call",
+    tool_state="ok",
+    headline="headline",
+    reply_to=3,
+    step_index=4,
+    msg_index=5,
+    metadata='{"a":1}',
+    created_at=NOW,
+    recorded_at=NOW,
+    source_key="key",
+    chain=b"c" * 32,
+    nonce=b"n" * 32,
+    leaf=None,
 )
 
 
@@ -86,15 +89,15 @@ def test_the_largest_values_that_fit_are_stored(payloads: PayloadStore) -> None:
         NOW,
         payloads,
     )
-    event = event_from_row((1, *row.before, b""))
+    event = event_from_row(row.at(1, GENESIS))
     assert (event.reply_to, event.step_index, event.msg_index) == (largest, -largest, 0)
     assert event.session_id == "é" * LONGEST_ID
 
 
 def test_lone_surrogates_in_a_text_are_replaced_and_that_is_noted(payloads: PayloadStore) -> None:
-    event = event_from_row((1, *prepare(draft(content="a\ud800b"), NOW, payloads).before, b""))
+    event = event_from_row(prepare(draft(content="a\ud800b"), NOW, payloads).at(1, GENESIS))
     assert event.content == "a\ufffdb" and event.metadata == {"replaced_surrogates": True}
-    plain = event_from_row((1, *prepare(draft(content="日本"), NOW, payloads).before, b""))
+    plain = event_from_row(prepare(draft(content="日本"), NOW, payloads).at(1, GENESIS))
     assert plain.content == "日本" and plain.metadata == {}
 
 
@@ -106,10 +109,11 @@ def test_a_row_is_counted_in_bytes(payloads: PayloadStore) -> None:
 
 def test_a_text_and_bytes_become_the_same_payload(payloads: PayloadStore) -> None:
     text, raw = (
-        prepare(draft(), NOW, payloads, body).before[7:10]
-        for body in ("é" * 50, ("é" * 50).encode())
+        prepare(draft(), NOW, payloads, body).columns for body in ("é" * 50, ("é" * 50).encode())
     )
-    assert text == raw and text[1] == 100
+    assert text.payload == raw.payload is not None
+    assert text.payload_size == raw.payload_size == 100
+    assert text.payload_type == raw.payload_type
 
 
 def test_a_row_reads_as_it_was_written() -> None:
@@ -118,64 +122,77 @@ def test_a_row_reads_as_it_was_written() -> None:
     assert event.payload is None and event.chain == b"c" * 32
 
 
-@pytest.mark.parametrize("column", [1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 18, 19])
-@pytest.mark.parametrize(("value", "read"), [(b"by\xfftes", "by\ufffdtes"), (None, ""), (12, "12")])
+TEXT_COLUMNS = (
+    "session_id",
+    "agent_id",
+    "task_id",
+    "kind",
+    "role",
+    "name",
+    "content",
+    "tool_call_id",
+    "tool_state",
+    "headline",
+    "created_at",
+    "recorded_at",
+)
+
+
+@pytest.mark.parametrize("column", TEXT_COLUMNS)
+@pytest.mark.parametrize(("value", "text"), [(b"by\xfftes", "by\ufffdtes"), (None, ""), (12, "12")])
 def test_a_damaged_column_reads_as_text_and_spoils_no_other(
-    column: int, value: object, read: str
+    column: str, value: object, text: str
 ) -> None:
-    names = dict(
-        enumerate(("seq", "session_id", "agent_id", "task_id", "kind", "role", "name", "content"))
-    )
-    names |= {
-        11: "tool_call_id",
-        12: "tool_state",
-        13: "headline",
-        18: "created_at",
-        19: "recorded_at",
-    }
-    whole, damaged = event_from_row(ROW), event_from_row((*ROW[:column], value, *ROW[column + 1 :]))
-    assert getattr(damaged, names[column]) == read
-    for name in names.values():
-        assert name == names[column] or getattr(damaged, name) == getattr(whole, name)
+    intact = event_from_row(ROW)
+    damaged = event_from_row(ROW._replace(**{column: value}))
+    assert getattr(damaged, column) == text
+    for name in TEXT_COLUMNS:
+        assert name == column or getattr(damaged, name) == getattr(intact, name)
 
 
 def test_damaged_metadata_chain_and_payload_columns_leave_the_rest_readable() -> None:
-    event = event_from_row(
-        (*ROW[:8], b"ab", "large", None, *ROW[11:17], "{", *ROW[18:21], "text", *ROW[22:])
-    )
-    assert (
-        event.metadata == {"damaged_metadata": "{"}
-        and event.chain == b""
-        and event.content == "said"
-    )
+    damage: dict[str, Any] = {
+        "payload": b"ab",
+        "payload_size": "large",
+        "payload_type": None,
+        "metadata": "{",
+        "chain": "text",
+    }
+    event = event_from_row(ROW._replace(**damage))
+    assert event.metadata == {"damaged_metadata": "{"}
+    assert (event.chain, event.content) == (b"", "said")
     assert event.payload is not None
     assert (event.payload.digest, event.payload.size, event.payload.media_type) == ("ab", 0, "")
 
 
 def test_an_erased_row_holds_nothing_else() -> None:
-    blank = (
-        *ROW[:6],
-        "",
-        ERASED,
-        None,
-        None,
-        None,
-        *ROW[11:13],
-        "",
-        *ROW[14:17],
-        ERASED_METADATA,
-        *ROW[18:22],
-        None,
+    blank = ROW._replace(
+        name="",
+        content=ERASED,
+        headline="",
+        metadata=ERASED_METADATA,
+        nonce=None,
+        leaf=b"l",
     )
-    assert is_blank((*blank, b"l"))
-    for column, left in (
-        (6, "name"),
-        (7, "words"),
-        (8, "d"),
-        (9, 5),
-        (10, "t"),
-        (13, "h"),
-        (17, "{}"),
-        (22, b"n"),
-    ):
-        assert not is_blank((*blank[:column], left, *blank[column + 1 :], b"l")), column
+    assert is_blank(blank)
+    leftovers: dict[str, Any] = {
+        "name": "name",
+        "content": "words",
+        "payload": "d",
+        "payload_size": 5,
+        "payload_type": "t",
+        "headline": "h",
+        "metadata": "{}",
+        "nonce": b"n",
+    }
+    for column, value in leftovers.items():
+        assert not is_blank(blank._replace(**{column: value})), column
+
+
+def test_the_columns_of_an_event_are_those_of_the_table_between_seq_and_chain(
+    log: EventLog,
+) -> None:
+    table = tuple(name for _, name, *_ in log.query("PRAGMA table_info(event)"))
+    assert table == TableRow._fields
+    assert table == ("seq", *EventColumns._fields, "chain", "nonce", "leaf")
+    assert ROW.columns == EventColumns(*ROW[1:21]) and ROW.columns.source_key == "key"

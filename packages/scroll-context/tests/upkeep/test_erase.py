@@ -24,6 +24,7 @@ from scroll_context.errors import BadInput, PayloadMissing, UnknownSeq
 from scroll_context.events import Draft, Kind, Scope
 from scroll_context.importing.run import import_file
 from scroll_context.log.chain import leaf_of
+from scroll_context.log.columns import TableRow
 from scroll_context.log.journal import Journal
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadFolder
@@ -134,10 +135,10 @@ def test_erasing_neither_hides_an_alteration_nor_passes_without_a_record(
     database.executescript(
         "DROP TRIGGER event_no_update; UPDATE event SET content = 'forged' WHERE seq = 5"
     )
-    row = database.execute("SELECT * FROM event WHERE seq = 7").fetchone()
+    row = TableRow(*database.execute("SELECT * FROM event WHERE seq = 7").fetchone())
     database.execute(  # as an erasure would do it, but by hand
         "UPDATE event SET content = ?, metadata = ?, leaf = ?, nonce = NULL WHERE seq = 7",
-        [ERASED, ERASED_METADATA, leaf_of(row[22], row[1:21])],
+        [ERASED, ERASED_METADATA, leaf_of(row.nonce or b"", row.columns)],
     )
     database.execute(next(sql for sql in guards if "event_no_update" in sql))
     database.close()

@@ -121,10 +121,10 @@ def test_an_erased_row_is_in_order_only_within_the_bounds_of_an_erasure(log: Eve
     ).fetchone()[0]
     database.execute("DROP TRIGGER event_no_update")
     for seq in range(2, 10):
-        row = database.execute("SELECT * FROM event WHERE seq = ?", [seq]).fetchone()
+        (row,) = log.rows(seq - 1, seq)
         database.execute(
             "UPDATE event SET content = ?, metadata = ?, leaf = ?, nonce = NULL WHERE seq = ?",
-            [ERASED, ERASED_METADATA, leaf_of(row[22], row[1:21]), seq],
+            [ERASED, ERASED_METADATA, leaf_of(row.nonce or b"", row.columns), seq],
         )
     database.execute(guards)
     database.close()

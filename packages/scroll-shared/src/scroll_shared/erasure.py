@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from scroll_context.errors import StoreError
 from scroll_context.log.chain import body_of, leaf_of
+from scroll_context.log.columns import TableRow
 from scroll_context.log.log import PAGE, EventLog
 from scroll_context.log.rows import prepare
 from scroll_context.log.schema import utc_now
@@ -53,10 +54,12 @@ def erase_on_server(
     """Erase events and payloads for all hosts; the seq that records it, and what is not done yet,
     in words.
     """
-    rows: list[tuple[Any, ...]] = []
+    rows: list[TableRow] = []
     for at in range(0, len(seqs), PAGE):
         part = seqs[at : at + PAGE]
-        rows += log.query(f"SELECT * FROM event WHERE seq IN ({', '.join('?' * len(part))})", part)
+        marks = ", ".join("?" * len(part))
+        page = log.query(f"SELECT * FROM event WHERE seq IN ({marks})", part)
+        rows += map(TableRow._make, page)
     record = prepare(erasure_draft(seqs, facts), utc_now(), log.payloads)
     store_id = log.facts.store_id
     ((seq,),) = log.server.call(
@@ -64,10 +67,10 @@ def erase_on_server(
         [
             store_id,
             f"erasure:{uuid.uuid4()}".encode(),
-            Numbers(row[0] for row in rows),
+            Numbers(row.seq for row in rows),
             Bytes(body_of(blanked(row, None)) for row in rows),
             record.nonce,
-            body_of(record.before),
+            body_of(record.columns),
         ],
     )
     with contextlib.suppress(StoreError):  # a full queue: hosts look by themselves every second
@@ -174,10 +177,10 @@ def _blank(log: EventLog, database: sqlite3.Connection, seqs: Sequence[int]) -> 
         rows = database.execute(
             f"SELECT * FROM event WHERE seq IN ({marks}) AND nonce IS NOT NULL", part
         ).fetchall()
-        for row in rows:
-            gone.update(log.payloads.named_by(row[4], row[7], row[8]))
-            leaf = row[23] or leaf_of(row[22], row[1:21])
-            database.execute(REPLACE, (*blanked(row, None), leaf, row[0]))
+        for row in map(TableRow._make, rows):
+            gone.update(log.payloads.named_by(row.kind, row.content, row.payload))
+            leaf = row.leaf or leaf_of(row.nonce or b"", row.columns)
+            database.execute(REPLACE, (*blanked(row, None), leaf, row.seq))
     return gone
 
 

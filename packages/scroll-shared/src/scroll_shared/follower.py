@@ -27,8 +27,9 @@ from typing import Any
 
 from scroll_context.errors import ScrollError, StoreDamaged, StoreUnreachable
 from scroll_context.log import schema
+from scroll_context.log.columns import TableRow
 from scroll_context.log.rows import is_unreadable
-from scroll_shared.received import SENT, TableRow, table_row
+from scroll_shared.received import SENT, table_row
 from scroll_shared.replica import Replica, StoreFacts
 from scroll_shared.server import Server
 
@@ -157,7 +158,7 @@ class Follower:
         return is_full
 
     def _warn_of_unreadable(self, rows: list[TableRow]) -> None:
-        seqs = [row[0] for row in rows if row[23] is not None and is_unreadable(row)]
+        seqs = [row.seq for row in rows if is_unreadable(row)]
         if seqs:
             more = f" and {len(seqs) - 1:,} more" if len(seqs) > 1 else ""
             _logger.warning(

@@ -17,7 +17,7 @@ from scroll_context.errors import NotAStore, StoreUnreachable
 from scroll_context.log.lease import AnyLease, Holder
 from scroll_context.log.log import EventLog, Values
 from scroll_context.log.payloads import PayloadStore
-from scroll_context.log.rows import Row
+from scroll_context.log.rows import PreparedRow
 from scroll_context.log.schema import utc_now
 from scroll_context.log.writer import Written
 from scroll_shared import admin
@@ -69,7 +69,7 @@ class SharedLog(EventLog):
             self.follower.trouble = str(error)
 
     def write(
-        self, rows: list[Row], epochs: Mapping[str, int | None] | None = None
+        self, rows: list[PreparedRow], epochs: Mapping[str, int | None] | None = None
     ) -> list[Written]:
         # before any lock, which a thread of the other process may have held at the fork
         self.server.check_process()

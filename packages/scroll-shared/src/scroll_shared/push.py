@@ -11,13 +11,13 @@ written to.
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from scroll_context.errors import BadInput, StoreDamaged
 from scroll_context.events import Progress
 from scroll_context.log.chain import body_of
+from scroll_context.log.columns import TableRow
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.writer import ERASED_KEY
@@ -26,7 +26,7 @@ from scroll_context.upkeep.transfer import BackupReport, backup
 from scroll_shared.address import Address
 from scroll_shared.log import open_shared
 from scroll_shared.objects import SharedPayloads
-from scroll_shared.replica import columns
+from scroll_shared.replica import transposed
 from scroll_shared.server import Bytes, Server, Texts
 
 _ROWS = 1_000  # events of one call,
@@ -102,13 +102,13 @@ def _push(
     start = _common(log, server, store_id)
     seq, total, put = start, log.last_seq(), set[str]()
     while page := _page(log, seq, total):
-        digests = [log.payloads.named_by(row[4], row[7], row[8]) for row in page]
+        digests = [log.payloads.named_by(row.kind, row.content, row.payload) for row in page]
         for digest in dict.fromkeys(digest for named in digests for digest in named):
             if digest not in put:
                 log.payloads.copy(digest, payloads)
                 put.add(digest)
         _adopt(server, store_id, payloads, page, digests)
-        seq = page[-1][0]
+        seq = page[-1].seq
         if progress:
             progress(seq, total)
     return seq - start, len(put)
@@ -128,14 +128,11 @@ def _common(log: EventLog, server: Server, store_id: int) -> int:
     return int(seq)
 
 
-def _page(log: EventLog, after: int, until: int) -> list[tuple[Any, ...]]:
-    rows = log.query(
-        "SELECT * FROM event WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?", [after, until, _ROWS]
-    )
+def _page(log: EventLog, after: int, until: int) -> list[TableRow]:
     size, page = 0, []
-    for row in rows:
+    for row in log.rows(after, until, _ROWS):
         page.append(row)
-        size += len(row[7]) + len(row[17])
+        size += len(row.content) + len(row.metadata)
         if size > _BYTES:
             break
     return page
@@ -145,18 +142,20 @@ def _adopt(
     server: Server,
     store_id: int,
     payloads: PayloadStore,
-    page: Sequence[tuple[Any, ...]],
+    page: Sequence[TableRow],
     digests: list[list[str]],
 ) -> None:
-    values = columns(
+    values = transposed(
         (
-            *(str(one).encode() for one in row[1:4]),
+            str(row.session_id).encode(),
+            str(row.agent_id).encode(),
+            str(row.task_id).encode(),
             _source(row),
             ",".join(named) or None,
-            row[22],
-            body_of(row[1:21]),
-            row[23],
-            row[21],
+            row.nonce,
+            body_of(row.columns),
+            row.leaf,
+            row.chain,
         )
         for row, named in zip(page, digests, strict=True)
     )
@@ -165,24 +164,22 @@ def _adopt(
     named = list(dict.fromkeys(_flat(digests)))
     while True:
         generation = shared.generation(named) if shared and named else 0
-        ((last, deleted),) = server.call(_ADOPT, [store_id, page[0][0], generation, *packed])
+        ((last, deleted),) = server.call(_ADOPT, [store_id, page[0].seq, generation, *packed])
         if last is not None:
             return
         assert shared is not None, "only object stores have tombstones"
         shared.put_again(named, deleted)
 
 
-def _source(row: tuple[Any, ...]) -> bytes | None:
+def _source(row: TableRow) -> bytes | None:
     """The source key of a row.
 
     That of an erased row is a hash of this machine, which no other could compare.
     """
-    key = row[20]
-    return (
-        None
-        if key is None or (row[23] is not None and key.startswith(ERASED_KEY))
-        else key.encode()
-    )
+    key = row.source_key
+    if key is None or (row.leaf is not None and key.startswith(ERASED_KEY)):
+        return None
+    return key.encode()
 
 
 def _flat(lists: Iterable[Iterable[str]]) -> Iterable[str]:

@@ -11,12 +11,13 @@ import datetime as dt
 import re
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from scroll_context.events import Kind
 from scroll_context.log.chain import body_of, leaf_of
+from scroll_context.log.columns import EventColumns, TableRow
 from scroll_context.log.payloads import is_digest
 from scroll_context.log.rows import (
     ERASED,
@@ -32,40 +33,11 @@ from scroll_context.upkeep.erase import blanked
 SENT = "seq, session_id, agent_id, task_id, nonce, body, leaf, chain, source_bytes"
 """The columns of the server's table that `table_row` takes."""
 
-TableRow = tuple[Any, ...]
-"""A row with all columns of the event table."""
-
-_Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None
-_Text = str | None
-_Columns = tuple[
-    str,
-    str,
-    str,
-    str,
-    str,
-    str,
-    str,
-    _Text,
-    _Number,
-    _Text,
-    str,
-    str,
-    str,
-    _Number,
-    _Number,
-    _Number,
-    str,
-    str,
-    str,
-    _Text,
-]
 _is_erased_key = re.compile(f"{ERASED_KEY}[0-9a-f]{{40}}").fullmatch
-_decode = msgspec.msgpack.Decoder(_Columns).decode
+_decode = msgspec.msgpack.Decoder(EventColumns).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, Any]).decode
-_RESERVED = (
-    "erased",
-    "unreadable",
-)  # keys of metadata with which only this module and an erasure mark events
+# Keys of metadata with which only this module and an erasure mark events.
+_RESERVED = ("erased", "unreadable")
 
 
 def table_row(sent: Sequence[Any]) -> TableRow:
@@ -78,20 +50,21 @@ def table_row(sent: Sequence[Any]) -> TableRow:
         task_id,
     ]:
         columns = None
-    if leaf is None and columns is not None and _length_of(columns[19]) != source_bytes:
+    if leaf is None and columns is not None and _length_of(columns.source_key) != source_bytes:
         # The server compares only the end of a body with the source key that was sent beside it,
         # and a long key can end with the packed form of a shorter one.
         columns = None
-    if leaf is None and columns is not None and columns[16] != ERASED_METADATA:
-        return (seq, *columns, chain, nonce, None)
+    if leaf is None and columns is not None and columns.metadata != ERASED_METADATA:
+        return TableRow(seq, *columns, chain, nonce, None)
     if leaf is not None and columns is not None:
-        key = columns[19] if _is_erased_key(str(columns[19])) else None
-        return (seq, *blanked((seq, *columns, chain, None, leaf), key), chain, None, leaf)
+        row = TableRow(seq, *columns, chain, None, leaf)
+        key = columns.source_key if _is_erased_key(str(columns.source_key)) else None
+        return TableRow(seq, *blanked(row, key), chain, None, leaf)
     names = [name.decode(errors="replace") for name in (session_id, agent_id, task_id)]
     if leaf is not None:
-        return (seq, *_placeholder(names, ERASED, ERASED_METADATA), chain, None, leaf)
+        return TableRow(seq, *_placeholder(names, ERASED, ERASED_METADATA), chain, None, leaf)
     unreadable = _placeholder(names, UNREADABLE, UNREADABLE_METADATA)
-    return (seq, *unreadable, chain, nonce, sha256(nonce + body).digest())
+    return TableRow(seq, *unreadable, chain, nonce, sha256(nonce + body).digest())
 
 
 def as_unreadable(row: TableRow) -> TableRow:
@@ -99,57 +72,65 @@ def as_unreadable(row: TableRow) -> TableRow:
 
     An erased row stays as it is, without a source key.
     """
-    if row[22] is None:
-        return (*row[:20], None, *row[21:])
-    columns = _placeholder(row[1:4], UNREADABLE, UNREADABLE_METADATA)
-    return (row[0], *columns, row[21], row[22], leaf_of(row[22], row[1:21]))
+    if row.nonce is None:
+        return row._replace(source_key=None)
+    names = (row.session_id, row.agent_id, row.task_id)
+    columns = _placeholder(names, UNREADABLE, UNREADABLE_METADATA)
+    leaf = leaf_of(row.nonce, row.columns)
+    return TableRow(row.seq, *columns, row.chain, row.nonce, leaf)
 
 
-def readable_columns(body: bytes) -> Sequence[Any] | None:
+def readable_columns(body: bytes) -> EventColumns | None:
     """The columns of a body; None when these are not exactly the bytes that Scroll writes for an
     event.
     """
     try:
-        columns: Sequence[Any] = _decode(body)
-        if len(columns[16].encode()) > METADATA_LIMIT:
+        columns = _decode(body)
+        if len(columns.metadata.encode()) > METADATA_LIMIT:
             return None
-        dt.datetime.fromisoformat(columns[17])
-        dt.datetime.fromisoformat(columns[18])
-        metadata = _decode_metadata(columns[16]) if columns[16] != "{}" else {}
+        dt.datetime.fromisoformat(columns.created_at)
+        dt.datetime.fromisoformat(columns.recorded_at)
+        metadata = _decode_metadata(columns.metadata) if columns.metadata != "{}" else {}
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    if body_of(columns) != body or (columns[7] is not None and not is_digest(columns[7])):
+    if body_of(columns) != body:
         return None
-    is_reserved = columns[16] != ERASED_METADATA and not metadata.keys().isdisjoint(_RESERVED)
-    return None if is_reserved else columns
+    if columns.payload is not None and not is_digest(columns.payload):
+        return None
+    is_marked = not metadata.keys().isdisjoint(_RESERVED)
+    return None if is_marked and columns.metadata != ERASED_METADATA else columns
 
 
 def _length_of(source_key: str | None) -> int | None:
     return None if source_key is None else len(source_key.encode())
 
 
-def _placeholder(names: Sequence[str], content: str, metadata: str) -> tuple[str | None, ...]:
-    """Columns without anything of the row's own but its names.
+def _placeholder(names: Sequence[str], content: str, metadata: str) -> EventColumns:
+    """Columns without anything of the row's own but its session, agent and task.
 
     Its times are those of its arrival here.
     """
+    session_id, agent_id, task_id = names
     now = utc_now()
-    empty = (
-        "",
-        "",
-        content,
-        None,
-        None,
-        None,
-        "",
-        "",
-        "",
-        None,
-        None,
-        None,
-        metadata,
-        now,
-        now,
-        None,
+    return EventColumns(
+        session_id=session_id,
+        agent_id=agent_id,
+        task_id=task_id,
+        kind=str(Kind.FOREIGN),
+        role="",
+        name="",
+        content=content,
+        payload=None,
+        payload_size=None,
+        payload_type=None,
+        tool_call_id="",
+        tool_state="",
+        headline="",
+        reply_to=None,
+        step_index=None,
+        msg_index=None,
+        metadata=metadata,
+        created_at=now,
+        recorded_at=now,
+        source_key=None,
     )
-    return (*names, str(Kind.FOREIGN), *empty)

@@ -30,10 +30,11 @@ from scroll_context.events import STORE_SESSION, Kind
 from scroll_context.files import complete_file
 from scroll_context.log import schema
 from scroll_context.log.chain import breaks
+from scroll_context.log.columns import ALL_COLUMNS, TableRow
 from scroll_context.log.writer import INSERT, REPLICA, head_of
 from scroll_context.upkeep.erase import PURGE
 from scroll_shared.address import Address
-from scroll_shared.received import TableRow, as_unreadable
+from scroll_shared.received import as_unreadable
 
 _QUARANTINE = "quarantine.json"  # a file of a copy whose history is not the server's
 
@@ -130,19 +131,19 @@ class Replica:
             database.execute("BEGIN IMMEDIATE")
             try:
                 seq, chain = head_of(database, self.path)
-                new = [row for row in rows if row[0] > seq]
+                new = [row for row in rows if row.seq > seq]
                 for at, before in breaks(new, seq, chain):
                     raise self.quarantined(
                         f"seq {at} from the server does not continue seq {before} here"
                     )
-                seq = new[-1][0] if new else seq
+                seq = new[-1].seq if new else seq
                 insert_rows(database, new, self.path)
                 database.executemany(
                     "INSERT OR REPLACE INTO chore VALUES (?, '')",
                     [
-                        (f"{PURGE}{row[0]}",)
+                        (f"{PURGE}{row.seq}",)
                         for row in new
-                        if row[4] == Kind.ERASURE and row[1] == STORE_SESSION
+                        if row.kind == Kind.ERASURE and row.session_id == STORE_SESSION
                     ],
                 )
                 database.execute("COMMIT")
@@ -154,11 +155,11 @@ class Replica:
 
     def add_own(self, rows: Sequence[TableRow]) -> bool:
         """Take in rows that this process has appended; whether the file has them, too."""
-        self._own.update((row[0], row) for row in rows)
+        self._own.update((row.seq, row) for row in rows)
         if not rows:
             return True
-        self.durable = max(self.durable, rows[-1][0])
-        if self.head()[0] + 1 != rows[0][0]:
+        self.durable = max(self.durable, rows[-1].seq)
+        if self.head()[0] + 1 != rows[0].seq:
             return False
         self.apply(rows)
         return True
@@ -198,7 +199,7 @@ class Replica:
         with self._overlay_lock, schema.Translated(self.path):
             if self._overlay is None:
                 self._overlay = schema.connect(self.path, writable=False)
-                marks = ", ".join(schema.ALL_COLUMNS)
+                marks = ", ".join(ALL_COLUMNS)
                 self._overlay.execute(
                     f"CREATE TEMP TABLE own ({marks.replace('seq,', 'seq INTEGER PRIMARY KEY,', 1)})"
                 )
@@ -269,7 +270,7 @@ def insert_rows(database: sqlite3.Connection, rows: Sequence[TableRow], path: Pa
     except sqlite3.IntegrityError:
         inserted, _ = head_of(database, path)
         for row in rows:
-            if row[0] <= inserted:
+            if row.seq <= inserted:
                 continue
             try:
                 database.execute(INSERT, row)
@@ -277,6 +278,6 @@ def insert_rows(database: sqlite3.Connection, rows: Sequence[TableRow], path: Pa
                 database.execute(INSERT, as_unreadable(row))
 
 
-def columns(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
+def transposed(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
     """Rows turned into columns, as a statement with arrays takes them."""
     return [list(column) for column in zip(*rows, strict=True)]

@@ -40,13 +40,14 @@ from scroll_context.events import Progress
 from scroll_context.files import sync_folder
 from scroll_context.log import schema
 from scroll_context.log.chain import GENESIS, body_of, breaks
+from scroll_context.log.columns import TableRow
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.search.indexer import committed_files
 from scroll_context.upkeep.erase import has_chores
 from scroll_shared.address import Address
 from scroll_shared.objects import Bucket, NoObject, SharedPayloads
-from scroll_shared.received import SENT, TableRow, readable_columns, table_row
+from scroll_shared.received import SENT, readable_columns, table_row
 from scroll_shared.replica import insert_rows
 from scroll_shared.server import Numbers, Server
 
@@ -153,15 +154,14 @@ def _pack_rows(log: EventLog, out: gzip.GzipFile) -> _Row | None:
     """Write the rows that the copy has now; the last one."""
     until, last = log.applied_seq(), None
     seq = 0
-    query = "SELECT * FROM event WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
-    while rows := log.query(query, [seq, until, _PAGE_ROWS]):
+    while rows := log.rows(seq, until, _PAGE_ROWS):
         for row in rows:
-            if row[23] is None:
-                last = _Row(row[0], row[22], body_of(row[1:21]), row[21])
+            if row.leaf is None:
+                last = _Row(row.seq, row.nonce, body_of(row.columns), row.chain)
             else:
-                last = _Row(row[0], None, b"", row[21])
+                last = _Row(row.seq, None, b"", row.chain)
             _write_frame(out, last)
-        seq = rows[-1][0]
+        seq = rows[-1].seq
     return last
 
 
@@ -303,13 +303,13 @@ class Restoring:
                 continue
             columns = readable_columns(sent.body) if sent.nonce is not None else None
             if columns is not None:
-                rows[sent.seq] = (sent.seq, *columns, sent.chain, sent.nonce, None)
+                rows[sent.seq] = TableRow(sent.seq, *columns, sent.chain, sent.nonce, None)
         rows |= self._fetch([sent.seq for sent in page if sent.seq not in rows])
         ordered = [rows[seq] for seq in sorted(rows)]
         for at, _ in breaks(ordered, self._seq, self._chain):
             raise unusable(self._snapshot, f"seq {at} in it is not the one on the server")
         if ordered:
-            self._seq, self._chain = ordered[-1][0], ordered[-1][21]
+            self._seq, self._chain = ordered[-1].seq, ordered[-1].chain
         insert_rows(database, ordered, self._stage / schema.LOG_NAME)
 
     def _erased(self, page: list[_Row]) -> set[int]:
@@ -334,7 +334,8 @@ class Restoring:
             f"SELECT {SENT} FROM scroll.event WHERE store_id = %s AND seq = ANY(%s)",
             [self._store_id, Numbers(seqs)],
         )
-        return {row[0]: table_row(row) for row in sent}
+        rows = [table_row(row) for row in sent]
+        return {row.seq: row for row in rows}
 
     def _add_to_index(self, file: _File) -> None:
         self._index_left -= len(file.piece)

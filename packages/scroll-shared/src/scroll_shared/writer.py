@@ -21,13 +21,13 @@ from scroll_context.errors import (
     StoreError,
     StoreUnreachable,
 )
-from scroll_context.log.chain import body_of, leaf_of, link
+from scroll_context.log.chain import body_of, leaf_of
+from scroll_context.log.columns import TableRow
 from scroll_context.log.payloads import PayloadStore
-from scroll_context.log.rows import Row
+from scroll_context.log.rows import PreparedRow
 from scroll_context.log.writer import Written
 from scroll_shared.objects import SharedPayloads
-from scroll_shared.received import TableRow
-from scroll_shared.replica import Replica, columns
+from scroll_shared.replica import Replica, transposed
 from scroll_shared.server import Bytes, Numbers, Server, Texts
 
 _RECORD = "CALL scroll.record(%s, %s, %s, %s, %b, %s, %s, %s, %s, %s, %s, %s, %s, %s, NULL, NULL, NULL, NULL)"
@@ -50,7 +50,7 @@ _HASH_DIGITS = 32
 
 _logger = logging.getLogger("scroll_context.store")
 
-Batch = Sequence[tuple[Row, int | None]]
+Batch = Sequence[tuple[PreparedRow, int | None]]
 
 
 class ServerWriter:
@@ -102,17 +102,17 @@ class ServerWriter:
     def _send(self, rows: Batch, deadline: float) -> tuple[tuple[Any, ...], list[list[str]]]:
         digests = [self._digests(row) for row, _ in rows]
         shared = self._payloads if isinstance(self._payloads, SharedPayloads) else None
-        values = columns(
+        values = transposed(
             (
-                _bytes(row.before[0]),
-                _bytes(row.before[1]),
-                _bytes(row.before[2]),
-                row.source_key.encode() or None,
+                row.columns.session_id.encode(),
+                row.columns.agent_id.encode(),
+                row.columns.task_id.encode(),
+                _source_key(row).encode() or None,
                 ",".join(named) or None,
                 shared.generation(named) if shared and named else 0,
                 epoch,
                 row.nonce,
-                body_of(row.before),
+                body_of(row.columns),
             )
             for (row, epoch), named in zip(rows, digests, strict=True)
         )
@@ -138,26 +138,27 @@ class ServerWriter:
         self._lost = None
         return answer, digests
 
-    def _renamed(self, row: Row) -> Row:
+    def _renamed(self, row: PreparedRow) -> PreparedRow:
         """The row under another source key, since another login has recorded something else under
         its own.
 
         Nobody else can know this key beforehand, and each append of this copy arrives at the same.
         """
-        if _RENAMED in row.source_key[-len(_RENAMED) - _HASH_DIGITS :]:
+        taken_key = _source_key(row)
+        if _RENAMED in taken_key[-len(_RENAMED) - _HASH_DIGITS :]:
             raise BadInput(
-                f"another login has recorded other events under the source key {row.source_key[:80]!r}. Nothing was "
+                f"another login has recorded other events under the source key {taken_key[:80]!r}. Nothing was "
                 "written."
             )
-        text = f"{self._secret} {row.source_key}"
-        key = row.source_key + _RENAMED + sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
+        text = f"{self._secret} {taken_key}"
+        key = taken_key + _RENAMED + sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
         _logger.warning(
             "another login has recorded other words under the source key %.80r; this event is recorded as %.120r",
-            row.source_key,
+            taken_key,
             key,
         )
-        before = (*row.before[:-1], key)
-        return Row(before, key, row.nonce, leaf_of(row.nonce, before))
+        columns = row.columns._replace(source_key=key)
+        return PreparedRow(columns, row.nonce, leaf_of(row.nonce, columns))
 
     def settle(self, deadline: float) -> None:
         """Find out what became of a batch without an answer; if it did not arrive, it never will."""
@@ -188,19 +189,19 @@ class ServerWriter:
         new: list[TableRow] = []
         for (row, epoch), seq, state in zip(rows, seqs, states, strict=True):
             if state == _RECORDED:
-                chain = link(chain, seq, row.leaf)
-                new.append((seq, *row.before, chain, row.nonce, None))
+                new.append(row.at(seq, chain))
+                chain = new[-1].chain
                 answers.append(Written(seq, chain, True))
             elif state == _KNOWN:
                 answers.append(Written(seq, b"", False))
             else:
-                answers.append(fenced(str(row.before[0]), epoch, seq))
+                answers.append(fenced(row.columns.session_id, epoch, seq))
         if new and newest is not None and newest != chain:
             raise StoreError(
-                f"the server of {self._server.address} chained seq {new[-1][0]} differently from this host"
+                f"the server of {self._server.address} chained seq {new[-1].seq} differently from this host"
             )
         if new:
-            self.newest = max(self.newest, new[-1][0])
+            self.newest = max(self.newest, new[-1].seq)
         is_applied = self._replica.add_own(new)
         known = max(
             (seq for seq, state in zip(seqs, states, strict=True) if state == _KNOWN), default=0
@@ -211,9 +212,11 @@ class ServerWriter:
             self._fetch(0)
         return answers
 
-    def _digests(self, row: Row) -> list[str]:
+    def _digests(self, row: PreparedRow) -> list[str]:
         """The payloads that a row needs."""
-        return list(dict.fromkeys(self._payloads.named_by(row.kind, row.content, row.digest)))
+        columns = row.columns
+        named = self._payloads.named_by(columns.kind, columns.content, columns.payload)
+        return list(dict.fromkeys(named))
 
     def close(self) -> None:
         self._server.close()
@@ -227,5 +230,5 @@ def fenced(session_id: str, epoch: int | None, now: int) -> SessionFenced:
     )
 
 
-def _bytes(value: object) -> bytes:
-    return str(value).encode()
+def _source_key(row: PreparedRow) -> str:
+    return row.columns.source_key or ""

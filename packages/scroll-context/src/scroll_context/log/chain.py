@@ -30,6 +30,9 @@ os.register_at_fork(after_in_child=_nonces.clear)
 
 Columns = Sequence[str | int | None]
 
+Row = Sequence[Any]
+"""A complete row of the table (columns.TableRow), in which damage may have left any type."""
+
 
 def new_nonce() -> bytes:
     """A random value that no other row has."""
@@ -58,20 +61,18 @@ def link(previous: bytes, seq: int, leaf: bytes) -> bytes:
     return sha256(previous + _int8(seq) + leaf).digest()
 
 
-def expected(previous: bytes, row: Sequence[Any]) -> bytes:
-    """The chain value that a row, as the table has it, must have behind this one; empty when damage
-    leaves none.
-    """
-    nonce, leaf = row[22], row[23]
+def expected(previous: bytes, row: Row) -> bytes:
+    """The chain value that a row must have behind this one; empty when damage leaves none."""
+    seq, *columns, _, nonce, leaf = row
     try:
         if leaf is None:
-            leaf = sha256(nonce + _encode(row[1:21])).digest()
-        return sha256(previous + _int8(row[0]) + leaf).digest()
+            leaf = sha256(nonce + _encode(columns)).digest()
+        return sha256(previous + _int8(seq) + leaf).digest()
     except (TypeError, struct.error, msgspec.MsgspecError):
         return b""
 
 
-def breaks(rows: Iterable[Sequence[Any]], seq: int, chain: bytes) -> Iterator[tuple[int, int]]:
+def breaks(rows: Iterable[Row], seq: int, chain: bytes) -> Iterator[tuple[int, int]]:
     """The rows that do not follow from the one before, as (seq, the seq before it), behind a row
     with this chain value.
 
@@ -79,18 +80,18 @@ def breaks(rows: Iterable[Sequence[Any]], seq: int, chain: bytes) -> Iterator[tu
     consists of.
     """
     for row in rows:
-        at, nonce = row[0], row[22]
+        at, *columns, row_chain, nonce, leaf = row
         if at != seq + 1:
             yield at, seq
-        elif row[23] is not None:
-            if expected(chain, row) != row[21]:
+        elif leaf is not None:
+            if expected(chain, row) != row_chain:
                 yield at, seq
         else:
             try:
-                leaf = sha256(nonce + _encode(row[1:21])).digest()
-                is_good = sha256(chain + _int8(at) + leaf).digest() == row[21]
+                leaf = sha256(nonce + _encode(columns)).digest()
+                is_intact = sha256(chain + _int8(at) + leaf).digest() == row_chain
             except (TypeError, struct.error, msgspec.MsgspecError):
-                is_good = False
-            if not is_good:
+                is_intact = False
+            if not is_intact:
                 yield at, seq
-        seq, chain = at, row[21]
+        seq, chain = at, row_chain

@@ -26,10 +26,11 @@ from msgspec.structs import replace
 
 from scroll_context.errors import BadInput, QuotaReached, ScrollError, StoreClosed
 from scroll_context.events import Draft, Event, Kind, Scope
+from scroll_context.log.columns import TableRow
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import TEXT
 from scroll_context.log.redact import Redactor
-from scroll_context.log.rows import Row, event_from_row, prepare, put_again
+from scroll_context.log.rows import PreparedRow, event_from_row, prepare, put_again
 from scroll_context.log.schema import utc_now
 
 Observer = Callable[[Event], None]
@@ -108,7 +109,7 @@ class _Waiting:
 
     __slots__ = ("error", "events", "rows")
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: list[PreparedRow]) -> None:
         self.rows = rows
         self.events: list[tuple[Event, bool]] | None = None
         self.error: BaseException | None = None
@@ -184,8 +185,9 @@ class Journal:
         row = prepare(replace(draft, source_key=source_key), utc_now(), self.log.payloads)
         recorded = self._record([row])[0]
         put_again(row, draft, self.log.payloads)
-        if row.digest is not None and not recorded[1]:
-            self.log.remove_erased({recorded[0].seq: row.digest})
+        digest = row.columns.payload
+        if digest is not None and not recorded[1]:
+            self.log.remove_erased({recorded[0].seq: digest})
         return recorded
 
     def _redacted(self, draft: Draft) -> Draft:
@@ -197,7 +199,7 @@ class Journal:
                 f"this journal records session {self.session_id!r}, not {draft.session_id!r}"
             )
 
-    def _record(self, rows: list[Row]) -> list[tuple[Event, bool]]:
+    def _record(self, rows: list[PreparedRow]) -> list[tuple[Event, bool]]:
         """Wait for the lock, then write the rows of all who wait; whoever finds its rows written is
         done.
         """
@@ -236,10 +238,12 @@ class Journal:
             for one in batch:
                 one.error = error
 
-    def _written(self, row: Row, seq: int, chain: bytes, is_new: bool) -> tuple[Event, bool]:
+    def _written(
+        self, row: PreparedRow, seq: int, chain: bytes, is_new: bool
+    ) -> tuple[Event, bool]:
         if not is_new:
             return self.log.get(seq), False
-        event = event_from_row((seq, *row.before, chain))
+        event = event_from_row(TableRow(seq, *row.columns, chain, row.nonce, None))
         self._show(event, row.bytes)
         return event, True
 

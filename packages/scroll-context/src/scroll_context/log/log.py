@@ -21,10 +21,11 @@ import msgspec
 from scroll_context.errors import ScrollError, StoreError, StoreReadOnly, UnknownSeq
 from scroll_context.events import EVERYTHING, STORE_SESSION, Draft, Event, Excerpt, Grant, Kind
 from scroll_context.log import lease, schema
+from scroll_context.log.columns import TableRow
 from scroll_context.log.filters import NO_FILTERS, FilterFields, SearchFilters, conditions
 from scroll_context.log.lease import AnyLease, Holder
 from scroll_context.log.payloads import PayloadStore, excerpt
-from scroll_context.log.rows import Row, event_from_row, prepare, put_again
+from scroll_context.log.rows import PreparedRow, event_from_row, prepare, put_again
 from scroll_context.log.schema import utc_now
 from scroll_context.log.writer import FileWriter, StoreLimits, Writer, Written
 from scroll_context.work import check as check_work
@@ -40,7 +41,6 @@ EraseRows = Callable[[list[int], list[str], Mapping[str, Any]], tuple[int, str]]
 do.
 """
 
-_COLUMNS = ", ".join(schema.ALL_COLUMNS)
 LEASES = "leases"  # the folder of a store that holds them
 PAGE = 500  # rows fetched per read transaction when iterating
 # of SQLite's virtual machine between two looks at whether a query is still wanted: some 0.3 ms
@@ -65,8 +65,8 @@ class _Ticket:
 
     __slots__ = ("error", "rows", "turn", "written")
 
-    def __init__(self, rows: list[Row], epochs: Mapping[str, int | None]) -> None:
-        self.rows = [(row, epochs.get(row.session_id)) for row in rows]
+    def __init__(self, rows: list[PreparedRow], epochs: Mapping[str, int | None]) -> None:
+        self.rows = [(row, epochs.get(row.columns.session_id)) for row in rows]
         self.written: list[Written] | None = None
         self.error: Exception | None = None
         self.turn = (
@@ -192,7 +192,9 @@ class EventLog:
         rows = [prepare(draft, now, self.payloads) for draft in drafts]
         written = self.write(rows, epochs)
         if large := {
-            number: row.digest for number, row in enumerate(rows) if row.digest is not None
+            number: row.columns.payload
+            for number, row in enumerate(rows)
+            if row.columns.payload is not None
         }:
             for number in large:
                 put_again(rows[number], drafts[number], self.payloads)
@@ -218,7 +220,7 @@ class EventLog:
             )
 
     def write(
-        self, rows: list[Row], epochs: Mapping[str, int | None] | None = None
+        self, rows: list[PreparedRow], epochs: Mapping[str, int | None] | None = None
     ) -> list[Written]:
         """Record checked rows, all or none, in order; durable when this returns.
 
@@ -435,6 +437,11 @@ class EventLog:
                 return
             after = page[-1].seq
 
+    def rows(self, after: int, until: int, limit: int = PAGE) -> list[TableRow]:
+        """Complete rows in order of seq, for checks and copies of the log."""
+        sql = "SELECT * FROM event WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
+        return [TableRow._make(row) for row in self.query(sql, [after, until, limit])]
+
     def newest_erasure(self) -> int:
         """The seq of the newest erasure; 0 when there was none.
 
@@ -503,7 +510,7 @@ class EventLog:
     def _select(self, condition: str, values: Sequence[Any]) -> list[Event]:
         return [
             event_from_row(row)
-            for row in self.query(f"SELECT {_COLUMNS} FROM event WHERE {condition}", values)
+            for row in self.query(f"SELECT * FROM event WHERE {condition}", values)
         ]
 
     def _new_reader(self) -> _Reader:

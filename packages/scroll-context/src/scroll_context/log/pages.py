@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from scroll_context.log import schema
+from scroll_context.log.columns import ALL_COLUMNS, TableRow
 
 _TABLE_LEAF = 0x0D
 _CHAIN_TYPE = 12 + 2 * 32  # serial type of a 32-byte blob
@@ -80,12 +80,12 @@ class PageFile:
             if len(values) == 2 and isinstance(values[0], str):
                 yield values[0], values[1]
 
-    def row(self, place: Place, errors: str = "strict") -> tuple[Any, ...]:
+    def row(self, place: Place, errors: str = "strict") -> TableRow:
         """The whole row at a place, as SQLite would give it; `errors` says what to do with text
         that is no UTF-8.
         """
         seq, record = self._cell(self.page(place[0]), place[1])
-        return (seq, *_decode(record, errors)[1:])
+        return TableRow._make((seq, *_decode(record, errors)[1:]))
 
     def _cell(self, page: bytes, offset: int) -> tuple[int, bytes]:
         """A leaf cell's rowid and its whole record, overflow pages included."""
@@ -161,9 +161,9 @@ def _types(record: bytes) -> tuple[list[int], int]:
 def _looks_like_event(record: bytes) -> bool:
     types, _ = _types(record)
     return (
-        len(types) == len(schema.ALL_COLUMNS)
+        len(types) == len(ALL_COLUMNS)
         and types[0] == 0
-        and types[len(schema.COLUMNS) - 1] == _CHAIN_TYPE
+        and types[ALL_COLUMNS.index("chain")] == _CHAIN_TYPE
     )
 
 

@@ -15,6 +15,7 @@ import msgspec
 from scroll_context.errors import BadInput
 from scroll_context.events import Draft, Event, Payload
 from scroll_context.log.chain import leaf_of, link, new_nonce
+from scroll_context.log.columns import EventColumns, TableRow
 from scroll_context.log.payloads import TEXT, PayloadStore, is_digest
 from scroll_context.log.times import recorded
 from scroll_context.origin import DAMAGED
@@ -44,48 +45,45 @@ _LABELS = (
     "source_key",
 )
 _NUMBERS = ("reply_to", "step_index", "msg_index")
-_TEXTS = (1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 17, 18, 19)  # the columns that always hold text
-_texts_of = itemgetter(*_TEXTS)
+# The columns that always hold text.
+_TEXT_COLUMNS = (
+    "session_id",
+    "agent_id",
+    "task_id",
+    "kind",
+    "role",
+    "name",
+    "content",
+    "tool_call_id",
+    "tool_state",
+    "headline",
+    "metadata",
+    "created_at",
+    "recorded_at",
+)
+_texts_of = itemgetter(*map(TableRow._fields.index, _TEXT_COLUMNS))
 
 _decode_metadata = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class Row(msgspec.Struct, frozen=True):
+class PreparedRow(msgspec.Struct, frozen=True):
     """A checked draft, complete but for its address and chain value."""
 
-    before: tuple[str | int | None, ...]  # the columns between seq and chain
-    source_key: str
+    columns: EventColumns
     nonce: builtins.bytes
     leaf: builtins.bytes
 
-    @property
-    def session_id(self) -> str:
-        return str(self.before[0])
-
-    @property
-    def kind(self) -> str:
-        return str(self.before[3])
-
-    @property
-    def content(self) -> str:
-        return str(self.before[6])
-
-    @property
-    def digest(self) -> str | None:
-        """The hash of its payload, if it has one."""
-        return None if self.before[7] is None else str(self.before[7])
-
-    def placed(self, seq: int, previous: builtins.bytes) -> tuple[Any, ...]:
+    def at(self, seq: int, previous: builtins.bytes) -> TableRow:
         """The row of the table at an address, behind a row with this chain value."""
-        return (seq, *self.before, link(previous, seq, self.leaf), self.nonce, None)
+        return TableRow(seq, *self.columns, link(previous, seq, self.leaf), self.nonce, None)
 
     @property
     def bytes(self) -> int:
         """What the row takes in the log file, about."""
         return sum(
-            len(one) if one.isascii() else len(one.encode())
-            for one in self.before
-            if isinstance(one, str)
+            len(value) if value.isascii() else len(value.encode())
+            for value in self.columns
+            if isinstance(value, str)
         )
 
 
@@ -95,7 +93,7 @@ def prepare(
     payloads: PayloadStore,
     body: bytes | str | None = None,
     media_type: str = TEXT,
-) -> Row:
+) -> PreparedRow:
     """Check a draft and make a row of it; its payload, if it needs one, is durable afterwards.
 
     This is the one place that decides between row and payload. `content` stays in the row up to the
@@ -120,34 +118,34 @@ def prepare(
         and len(content.encode()) > INLINE_LIMIT
     ):
         payload, content = payloads.put_text(content, media_type), content[:PREVIEW]
-    before = (
-        draft.session_id,
-        draft.agent_id,
-        draft.task_id,
-        str(draft.kind),
-        draft.role,
-        draft.name,
-        content,
-        payload.digest if payload else None,
-        payload.size if payload else None,
-        payload.media_type if payload else None,
-        draft.tool_call_id,
-        draft.tool_state,
-        draft.headline,
-        draft.reply_to,
-        draft.step_index,
-        draft.msg_index,
-        _encode_metadata(metadata),
-        recorded(draft.created_at) if draft.created_at else now,
-        now,
-        draft.source_key or None,
+    columns = EventColumns(
+        session_id=draft.session_id,
+        agent_id=draft.agent_id,
+        task_id=draft.task_id,
+        kind=str(draft.kind),
+        role=draft.role,
+        name=draft.name,
+        content=content,
+        payload=payload.digest if payload else None,
+        payload_size=payload.size if payload else None,
+        payload_type=payload.media_type if payload else None,
+        tool_call_id=draft.tool_call_id,
+        tool_state=draft.tool_state,
+        headline=draft.headline,
+        reply_to=draft.reply_to,
+        step_index=draft.step_index,
+        msg_index=draft.msg_index,
+        metadata=_encode_metadata(metadata),
+        created_at=recorded(draft.created_at) if draft.created_at else now,
+        recorded_at=now,
+        source_key=draft.source_key or None,
     )
     nonce = new_nonce()
-    return Row(before, draft.source_key, nonce, leaf_of(nonce, before))
+    return PreparedRow(columns, nonce, leaf_of(nonce, columns))
 
 
 def put_again(
-    row: Row,
+    row: PreparedRow,
     draft: Draft,
     payloads: PayloadStore,
     body: bytes | str | None = None,
@@ -160,68 +158,88 @@ def put_again(
     That erasure found no event that named it. From now on one does, so no later erasure removes it
     by mistake.
     """
-    digest = row.digest
-    if digest is not None and payloads.lacks(str(digest)):
+    digest = row.columns.payload
+    if digest is not None and payloads.lacks(digest):
         prepare(draft, "", payloads, body, media_type)
 
 
-def is_blank(row: tuple[Any, ...]) -> bool:
+def is_blank(row: TableRow) -> bool:
     """Whether an erased row holds nothing but what it may keep."""
-    return (row[6], row[7], row[8:11], row[13], row[17], row[22]) == (
-        "",
-        ERASED,
-        (None, None, None),
-        "",
-        ERASED_METADATA,
-        None,
+    own_words = (row.name, row.headline)
+    payload = (row.payload, row.payload_size, row.payload_type)
+    return (
+        row.nonce is None
+        and row.content == ERASED
+        and row.metadata == ERASED_METADATA
+        and own_words == ("", "")
+        and payload == (None, None, None)
     )
 
 
-def is_unreadable(row: tuple[Any, ...]) -> bool:
+def is_unreadable(row: TableRow) -> bool:
     """Whether this is the placeholder for a row of a shared log that could not be read."""
-    return row[22] is not None and (row[7], row[17]) == (UNREADABLE, UNREADABLE_METADATA)
+    is_placeholder = row.leaf is not None and row.nonce is not None
+    return is_placeholder and (row.content, row.metadata) == (UNREADABLE, UNREADABLE_METADATA)
 
 
 def event_from_row(row: tuple[Any, ...]) -> Event:
-    """The event that a row of the table stands for; one that was just written may lack nonce and
-    leaf.
+    """The event that a row of the table stands for.
+
+    Reads call this once per event with the plain tuples of SQLite, which are unpacked here: making
+    a `TableRow` of each first would cost a sixth more.
     """
-    if not (_are_texts(_texts_of(row)) and isinstance(row[21], bytes)):
+    if not _are_texts(_texts_of(row)):
         row = _legible(row)
-    source_key = row[20] or ""
-    if not isinstance(source_key, str):
-        source_key = _as_text(source_key)
+    (
+        seq,
+        session_id,
+        agent_id,
+        task_id,
+        kind,
+        role,
+        name,
+        content,
+        payload,
+        payload_size,
+        payload_type,
+        tool_call_id,
+        tool_state,
+        headline,
+        reply_to,
+        step_index,
+        msg_index,
+        metadata,
+        created_at,
+        recorded_at,
+        source_key,
+        chain,
+        nonce,
+        leaf,
+    ) = row
     return Event(
-        seq=row[0],
-        session_id=row[1],
-        agent_id=row[2],
-        task_id=row[3],
-        kind=row[4],
-        role=row[5],
-        name=row[6],
-        content=row[7],
-        payload=_payload(row[8], row[9], row[10]) if row[8] is not None else None,
-        tool_call_id=row[11],
-        tool_state=row[12],
-        headline=row[13],
-        reply_to=row[14],
-        step_index=row[15],
-        msg_index=row[16],
-        metadata=_metadata(row[17]) if row[17] != "{}" else {},
-        created_at=row[18],
-        recorded_at=row[19],
-        source_key=source_key,
-        chain=row[21],
-        is_erased=_is_erased(row),
+        seq=seq,
+        session_id=session_id,
+        agent_id=agent_id,
+        task_id=task_id,
+        kind=kind,
+        role=role,
+        name=name,
+        content=content,
+        payload=None if payload is None else _payload(payload, payload_size, payload_type),
+        tool_call_id=tool_call_id,
+        tool_state=tool_state,
+        headline=headline,
+        reply_to=reply_to,
+        step_index=step_index,
+        msg_index=msg_index,
+        metadata=_metadata(metadata) if metadata != "{}" else {},
+        created_at=created_at,
+        recorded_at=recorded_at,
+        source_key=source_key if isinstance(source_key, str) else _as_text(source_key),
+        chain=chain if isinstance(chain, bytes) else b"",
+        # What IS_ERASED says in SQL. A placeholder for a row that cannot be read keeps its nonce.
+        is_erased=leaf is not None and nonce is None,
     )
-
-
-def _is_erased(row: tuple[Any, ...]) -> bool:
-    """What IS_ERASED says in SQL.
-
-    A placeholder for a row that cannot be read has a leaf and keeps its nonce.
-    """
-    return len(row) > 23 and row[23] is not None and row[22] is None
 
 
 def _are_texts(values: tuple[Any, ...]) -> bool:
@@ -232,14 +250,11 @@ def _are_texts(values: tuple[Any, ...]) -> bool:
     return True
 
 
-def _legible(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row in which damage has given a column another type, with text again wherever text belongs."""
-    values = list(row)
-    for at in _TEXTS:
-        values[at] = _as_text(row[at])
-    if not isinstance(row[21], bytes):
-        values[21] = b""
-    return tuple(values)
+def _legible(row: tuple[Any, ...]) -> TableRow:
+    """A row in which damage has given a column another type, with text wherever text belongs."""
+    values = TableRow._make(row)._asdict()
+    values |= {column: _as_text(values[column]) for column in _TEXT_COLUMNS}
+    return TableRow(**values)
 
 
 def _payload(digest: Any, size: Any, media_type: Any) -> Payload:
@@ -249,13 +264,9 @@ def _payload(digest: Any, size: Any, media_type: Any) -> Payload:
 def _as_text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    return (
-        value.decode(errors="replace")
-        if isinstance(value, bytes)
-        else ""
-        if value is None
-        else str(value)
-    )
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return "" if value is None else str(value)
 
 
 def number_at(path: str, most: float = 1e15) -> str:

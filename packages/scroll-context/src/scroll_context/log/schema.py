@@ -44,37 +44,6 @@ UNFINISHED = ".creating-"  # prefix of files that are being created
 
 _logger = logging.getLogger("scroll_context.store")
 
-COLUMNS = (
-    "seq",
-    "session_id",
-    "agent_id",
-    "task_id",
-    "kind",
-    "role",
-    "name",
-    "content",
-    "payload",
-    "payload_size",
-    "payload_type",
-    "tool_call_id",
-    "tool_state",
-    "headline",
-    "reply_to",
-    "step_index",
-    "msg_index",
-    "metadata",
-    "created_at",
-    "recorded_at",
-    "source_key",
-    "chain",
-)
-"""What an event is made of, in the order of the table; the hash chain covers them in this order,
-without the last.
-"""
-
-ALL_COLUMNS = (*COLUMNS, "nonce", "leaf")
-"""Every column of the event table: the last two make a row erasable (see chain.py)."""
-
 _CREATE = """
 CREATE TABLE event (
     seq          INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -14,22 +14,24 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from scroll_context.errors import ScrollError, StoreDamaged, StoreFull, StoreLocked, StoreReadOnly
 from scroll_context.log import schema
-from scroll_context.log.chain import GENESIS, link
+from scroll_context.log.chain import GENESIS
+from scroll_context.log.columns import ALL_COLUMNS, TableRow
 from scroll_context.log.keys import key_file, keyed_hash, make_key, read_key
 from scroll_context.log.payloads import PayloadStore
-from scroll_context.log.rows import Row
+from scroll_context.log.rows import PreparedRow
 
 # a file of a folder that is a copy of a shared store: only its server is appended to
 REPLICA = "replica.json"
 ERASED_KEY = "erased:"  # how the source key of an erased event begins
-INSERT = f"INSERT INTO event ({', '.join(schema.ALL_COLUMNS)}) VALUES ({', '.join('?' * len(schema.ALL_COLUMNS))})"
-_APPEND = INSERT.replace(", leaf)", ")").replace(", ?)", ")")  # what is appended is not erased
+INSERT = (
+    f"INSERT INTO event ({', '.join(ALL_COLUMNS)}) VALUES ({', '.join('?' * len(ALL_COLUMNS))})"
+)
 _AT_ONCE = 500  # source keys looked up by one query
 ROOMY = 100  # a device with so many times the bytes that must stay free is looked at again
 ROOMY_FOR = 1.0  # only after so many seconds
@@ -54,7 +56,9 @@ class Writer(Protocol):
     # seconds to wait for callers whom the last commit has woken, so that they share the next one
     linger: float
 
-    def write(self, rows: Sequence[tuple[Row, int | None]]) -> Sequence[Written | ScrollError]:
+    def write(
+        self, rows: Sequence[tuple[PreparedRow, int | None]]
+    ) -> Sequence[Written | ScrollError]:
         """Record rows, each with the epoch of its session's lease if it has one; durable when this
         returns.
 
@@ -91,7 +95,7 @@ class FileWriter:
         self._limits = limits
         self._roomy_until = 0.0  # the device had so much room that it need not be looked at before
 
-    def write(self, rows: Sequence[tuple[Row, int | None]]) -> list[Written]:
+    def write(self, rows: Sequence[tuple[PreparedRow, int | None]]) -> list[Written]:
         if self.connection is None:
             if is_replica(self.path.parent):
                 raise StoreReadOnly(
@@ -159,23 +163,24 @@ class FileWriter:
                 )
             time.sleep(random.uniform(0.0002, 0.003))
 
-    def _insert(self, database: sqlite3.Connection, rows: list[Row]) -> list[Written]:
+    def _insert(self, database: sqlite3.Connection, rows: list[PreparedRow]) -> list[Written]:
         known = _known_sources(database, rows)
         seq, chain = head_of(database, self.path)
         written: list[Written] = []
-        new: list[tuple[Any, ...]] = []
-        for row in rows:
-            existing = known.get(row.source_key) if row.source_key else None
+        new: list[TableRow] = []
+        for prepared in rows:
+            source_key = prepared.columns.source_key
+            existing = known.get(source_key) if source_key else None
             if existing is not None:
                 written.append(Written(existing, b"", False))
                 continue
-            seq += 1
-            chain = link(chain, seq, row.leaf)
-            new.append((seq, *row.before, chain, row.nonce))
+            row = prepared.at(seq + 1, chain)
+            seq, chain = row.seq, row.chain
+            new.append(row)
             written.append(Written(seq, chain, True))
-            if row.source_key:
-                known[row.source_key] = seq
-        database.executemany(_APPEND, new)
+            if source_key:
+                known[source_key] = seq
+        database.executemany(INSERT, new)
         return written
 
     def close(self) -> None:
@@ -191,17 +196,18 @@ def is_replica(folder: Path) -> bool:
 
 def head_of(database: sqlite3.Connection, path: Path) -> tuple[int, bytes]:
     """The newest address ever given out, and the chain value at it."""
-    row = database.execute(
+    head = database.execute(
         "SELECT s.seq, e.chain FROM sqlite_sequence s LEFT JOIN event e ON e.seq = s.seq WHERE s.name = 'event'"
     ).fetchone()
-    if row is None:
+    if head is None:
         return 0, GENESIS
-    if row[1] is None:
+    seq, chain = head
+    if chain is None:
         raise StoreDamaged(
-            f"the newest event of {path} (seq {row[0]}) is missing, so nothing can be chained to it. Nothing was "
+            f"the newest event of {path} (seq {seq}) is missing, so nothing can be chained to it. Nothing was "
             f"written. Run {schema.command('verify', path)}, then {schema.command('salvage', path)}."
         )
-    return int(row[0]), bytes(row[1])
+    return int(seq), bytes(chain)
 
 
 def erased_key(source_key: str | None) -> str | None:
@@ -211,8 +217,8 @@ def erased_key(source_key: str | None) -> str | None:
     return source_key and ERASED_KEY + keyed_hash(make_key(), source_key)
 
 
-def _known_sources(database: sqlite3.Connection, rows: list[Row]) -> dict[str, int]:
-    keys = [row.source_key for row in rows if row.source_key]
+def _known_sources(database: sqlite3.Connection, rows: list[PreparedRow]) -> dict[str, int]:
+    keys = [row.columns.source_key for row in rows if row.columns.source_key]
     known: dict[str, int] = {}
     for at in range(0, len(keys), _AT_ONCE):
         part = keys[at : at + _AT_ONCE]

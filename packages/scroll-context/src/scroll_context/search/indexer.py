@@ -566,7 +566,7 @@ class _Turns:
         return next(
             (
                 e.seq
-                for e in self._log.get_many([row[0] for row in rows])
+                for e in self._log.get_many([seq for (seq,) in rows])
                 if tokenize.is_user_turn(e)
             ),
             0,

@@ -189,7 +189,7 @@ def close_open_work(journal: Journal) -> list[str]:
         FROM event WHERE session_id = :session AND kind = :end AND reply_to IS NOT NULL) ORDER BY seq""",
         {"session": journal.session_id, "cell": str(Kind.CELL), "end": str(Kind.OBSERVATION)},
     )
-    for cell in journal.log.get_many([row[0] for row in rows]):
+    for cell in journal.log.get_many([seq for (seq,) in rows]):
         if cell.is_foreign:
             continue
         journal.append(

@@ -22,6 +22,7 @@ import msgspec
 from scroll_context.errors import KernelDied, QueryLimit, QueryRefused, StoreError
 from scroll_context.events import BOOKKEEPING, EVERYTHING, Grant, Kind
 from scroll_context.log import schema
+from scroll_context.log.columns import EventColumns
 from scroll_context.log.log import NEWEST_ERASURE
 from scroll_context.log.rows import IS_ERASED
 from scroll_context.sql.messages import (
@@ -39,7 +40,7 @@ from scroll_context.work import acquire
 if TYPE_CHECKING:
     from scroll_context.sql.process import SqlProcess
 
-COLUMNS = tuple(column for column in schema.COLUMNS if column != "chain")
+COLUMNS = ("seq", *EventColumns._fields)
 MAX_SQL = 100_000
 """The longest query, in characters."""
 MAX_PARAMS = 16 << 20

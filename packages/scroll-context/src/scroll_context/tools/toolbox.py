@@ -559,7 +559,7 @@ def unfinished(log: EventLog, scope: Scope) -> list[Event]:
         AND agent_id = :agent AND kind = :result AND reply_to IS NOT NULL) ORDER BY seq""",
         _calls_of(scope),
     )
-    return [call for call in log.get_many([row[0] for row in rows]) if not call.is_foreign]
+    return [call for call in log.get_many([seq for (seq,) in rows]) if not call.is_foreign]
 
 
 def _calls_of(scope: Scope) -> dict[str, str]:

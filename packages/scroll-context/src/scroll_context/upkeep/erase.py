@@ -44,6 +44,7 @@ from scroll_context.errors import BadInput, ScrollError, StoreReadOnly, UnknownS
 from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Draft, Kind, Progress, runs
 from scroll_context.log import schema
 from scroll_context.log.chain import leaf_of
+from scroll_context.log.columns import EventColumns, TableRow
 from scroll_context.log.filters import SearchFilters, conditions
 from scroll_context.log.log import PAGE, EventLog
 from scroll_context.log.rows import ERASED, ERASED_METADATA, IS_ERASED, event_from_row, prepare
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 Reason = Literal["request", "secret", "retention", "mistake", "other"]
 REASONS = ("request", "secret", "retention", "mistake", "other")
 
-_SET = ", ".join(f"{name} = ?" for name in schema.COLUMNS[1:21])
+_SET = ", ".join(f"{name} = ?" for name in EventColumns._fields)
 REPLACE = (
     f"UPDATE event SET {_SET}, nonce = NULL, leaf = ? WHERE seq = ?"  # an event by an erased one
 )
@@ -262,7 +263,7 @@ def _erase_rows(log: EventLog, seqs: list[int], payloads: list[str], facts: dict
         if seqs:
             add_chores(database, payloads)
         draft = erasure_draft(seqs, facts)
-        database.execute(INSERT, prepare(draft, utc_now(), log.payloads).placed(last + 1, head))
+        database.execute(INSERT, prepare(draft, utc_now(), log.payloads).at(last + 1, head))
     return last + 1
 
 
@@ -323,10 +324,11 @@ def _blank(database: sqlite3.Connection, seqs: list[int]) -> None:
         rows = database.execute(
             f"SELECT * FROM event WHERE seq IN ({', '.join('?' * len(part))})", part
         ).fetchall()
-        for row in sorted(rows):
-            if row[23] is None:
-                leaf = leaf_of(row[22], row[1:21])
-                database.execute(REPLACE, (*blanked(row, erased_key(row[20])), leaf, row[0]))
+        for row in sorted(map(TableRow._make, rows)):
+            if row.leaf is None:
+                leaf = leaf_of(row.nonce or b"", row.columns)
+                columns = blanked(row, erased_key(row.source_key))
+                database.execute(REPLACE, (*columns, leaf, row.seq))
 
 
 def _is_machine_made(call_id: object) -> bool:
@@ -334,24 +336,23 @@ def _is_machine_made(call_id: object) -> bool:
     return isinstance(call_id, str) and _MACHINE_ID.fullmatch(call_id) is not None
 
 
-def blanked(row: Sequence[Any], source_key: str | None) -> tuple[str | int | None, ...]:
-    """The columns between seq and chain that an event has when it is erased."""
-    is_foreign = event_from_row(tuple(row)).is_foreign
-    return (
-        *row[1:5],
-        row[5] if row[5] in _PLAIN_ROLES else "",
-        "",
-        ERASED,
-        None,
-        None,
-        None,
-        row[11] if _is_machine_made(row[11]) and not is_foreign else "",
-        row[12] if row[12] in _PLAIN_STATES and not is_foreign else "",
-        "",
-        *row[14:17],
-        ERASED_METADATA,
-        *row[18:20],
-        source_key,
+def blanked(row: TableRow, source_key: str | None) -> EventColumns:
+    """What an event says after it was erased."""
+    is_foreign = event_from_row(row).is_foreign
+    is_harmless_id = _is_machine_made(row.tool_call_id) and not is_foreign
+    is_harmless_state = row.tool_state in _PLAIN_STATES and not is_foreign
+    return row.columns._replace(
+        role=row.role if row.role in _PLAIN_ROLES else "",
+        name="",
+        content=ERASED,
+        payload=None,
+        payload_size=None,
+        payload_type=None,
+        tool_call_id=row.tool_call_id if is_harmless_id else "",
+        tool_state=row.tool_state if is_harmless_state else "",
+        headline="",
+        metadata=ERASED_METADATA,
+        source_key=source_key,
     )
 
 

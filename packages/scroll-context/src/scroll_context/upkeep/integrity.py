@@ -25,7 +25,8 @@ from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Draft, Event, Ki
 from scroll_context.files import sync_folder
 from scroll_context.log import schema
 from scroll_context.log.chain import GENESIS, breaks, expected
-from scroll_context.log.log import PAGE, EventLog
+from scroll_context.log.columns import TableRow
+from scroll_context.log.log import EventLog
 from scroll_context.log.pages import PageFile, Place
 from scroll_context.log.payloads import PayloadStore, is_digest
 from scroll_context.log.rows import event_from_row, is_blank, is_unreadable, prepare
@@ -62,30 +63,32 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
     erased: list[int] = []
     records: list[Event] = []  # what the log says about itself: declared damage, erasures
     seq, chain, events = 0, GENESIS, 0
-    while page := log.query(f"SELECT * FROM event WHERE seq > ? ORDER BY seq LIMIT {PAGE}", [seq]):
+    while page := log.rows(seq, sys.maxsize):
         for at, before in breaks(page, seq, chain):
             if at > before + 1:
                 faults.append(_gap(before + 1, at - 1, "missing from the log"))
             else:
                 faults.append(_Fault(at, "altered: the row does not match its hash"))
         for row in page:
-            if row[23] is not None and is_unreadable(row):
-                faults.append(_Fault(row[0], UNREADABLE_ROW))
-            elif row[23] is not None:
-                erased.append(row[0])
+            if is_unreadable(row):
+                faults.append(_Fault(row.seq, UNREADABLE_ROW))
+            elif row.leaf is not None:
+                erased.append(row.seq)
                 if not is_blank(row):
                     faults.append(
-                        _Fault(row[0], "altered: the row of an erased event holds more than it may")
+                        _Fault(
+                            row.seq, "altered: the row of an erased event holds more than it may"
+                        )
                     )
-            if row[8] is not None or row[4] in _SPECIAL:
-                for digest in log.payloads.named_by(row[4], row[7], row[8]):
+            if row.payload is not None or row.kind in _SPECIAL:
+                for digest in log.payloads.named_by(row.kind, row.content, row.payload):
                     if digest not in checked:
                         checked[digest] = _payload_fault(log, digest)
                     if checked[digest]:
-                        faults.append(_Fault(row[0], checked[digest]))
-                if row[4] in ABOUT_THE_LOG:
+                        faults.append(_Fault(row.seq, checked[digest]))
+                if row.kind in ABOUT_THE_LOG:
                     records.append(event_from_row(row))
-        seq, chain = page[-1][0], page[-1][21]
+        seq, chain = page[-1].seq, page[-1].chain
         events += len(page)
         if progress:
             progress(seq, total)
@@ -292,7 +295,7 @@ class _Rescue:
                 self.altered.append(seq)
             if seq != previous + 1:
                 lost.append((previous + 1, seq - 1))
-            previous, chain = seq, row[21]
+            previous, chain = seq, row.chain
             done += 1
             if self.progress and done % 1000 == 0:
                 self.progress(len(places) + done, 2 * len(places))
@@ -305,13 +308,11 @@ class _Rescue:
         )
         database.execute("COMMIT")
 
-    def _legible(
-        self, places: list[Place], chain: bytes | None
-    ) -> tuple[tuple[Any, ...] | None, bool]:
+    def _legible(self, places: list[Place], chain: bytes | None) -> tuple[TableRow | None, bool]:
         """The copy of a row that its hash confirms, else any copy that decodes; and whether it is
         confirmed.
         """
-        fallback: tuple[Any, ...] | None = None
+        fallback: TableRow | None = None
         for place, errors in itertools.product(
             places, ("strict", "replace")
         ):  # a bad bit must not cost a whole text
@@ -319,7 +320,7 @@ class _Rescue:
                 row = self.source.row(place, errors)
             except (IndexError, ValueError):
                 continue
-            if errors == "strict" and (chain is None or expected(chain, row) == row[21]):
+            if errors == "strict" and (chain is None or expected(chain, row) == row.chain):
                 return row, True
             fallback = row
         return fallback, False
@@ -331,10 +332,10 @@ class _Rescue:
             content=f"this log was salvaged: {missing} events could not be read, {len(self.altered)} are altered",
             metadata={"lost": self.lost, "altered": self.altered},
         )
-        database.execute(INSERT, prepare(draft, utc_now(), self.payloads).placed(seq, chain))
+        database.execute(INSERT, prepare(draft, utc_now(), self.payloads).at(seq, chain))
 
 
-def _insert(database: sqlite3.Connection, row: tuple[Any, ...]) -> bool:
+def _insert(database: sqlite3.Connection, row: TableRow) -> bool:
     """Whether the table takes the row: damage can turn a text into a number, or a source key into
     another's.
     """

@@ -34,6 +34,7 @@ from scroll_context.events import (
 )
 from scroll_context.log import schema
 from scroll_context.log.chain import GENESIS, expected
+from scroll_context.log.columns import COLUMNS, TableRow
 from scroll_context.log.foreign import (
     NOTE,
     PAYLOAD_MISSING,
@@ -75,7 +76,7 @@ _TYPES: dict[str, Any] = {
 _Record = msgspec.defstruct(
     "_Record",
     [
-        *((column, _TYPES.get(column, str)) for column in schema.COLUMNS),
+        *((column, _TYPES.get(column, str)) for column in COLUMNS),
         (
             "nonce",
             Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")] | None,
@@ -493,7 +494,7 @@ def _known(seqs: Iterable[int | None]) -> list[int]:
 # reading an export --------------------------------------------------------------------------------------
 
 
-def _fill_vacant(rows: Iterable[tuple[Any, ...]], log: EventLog) -> list[int] | None:
+def _fill_vacant(rows: Iterable[TableRow], log: EventLog) -> list[int] | None:
     """Record an export in a log that never held anything, all of it or nothing; None when it held
     something.
     """
@@ -511,7 +512,7 @@ def _fill_vacant(rows: Iterable[tuple[Any, ...]], log: EventLog) -> list[int] | 
         for row in rows:
             links.check(row)
             database.execute(INSERT, row)
-            seqs.append(row[0])
+            seqs.append(row.seq)
         links.finish()
         database.execute("COMMIT")
     if log.on_append is not None:
@@ -528,14 +529,14 @@ class _Links:
         self._seq, self._chain = 0, GENESIS
         self._altered: set[int] = set()
 
-    def check(self, row: tuple[Any, ...]) -> None:
-        if row[0] == self._seq + 1 and expected(self._chain, row) != row[21]:
-            self._altered.add(row[0])
-        if row[23] is not None and not is_blank(row):
-            self._altered.add(row[0])
-        if row[4] == Kind.SALVAGE:
+    def check(self, row: TableRow) -> None:
+        if row.seq == self._seq + 1 and expected(self._chain, row) != row.chain:
+            self._altered.add(row.seq)
+        if row.leaf is not None and not is_blank(row):
+            self._altered.add(row.seq)
+        if row.kind == Kind.SALVAGE:
             self._altered.difference_update(event_from_row(row).metadata.get("altered", ()))
-        self._seq, self._chain = row[0], row[21]
+        self._seq, self._chain = row.seq, row.chain
 
     def finish(self) -> None:
         if self._altered:
@@ -567,7 +568,7 @@ class _ExportReader:
                 f"{version!r:.20}. Nothing was imported; import it with the version that wrote it."
             )
 
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+    def __iter__(self) -> Iterator[TableRow]:
         numbered = self._numbered
         total, count, seq, head = self._header.get("last_seq", 0), 0, 0, GENESIS.hex()
         named: set[str] = set()
@@ -584,13 +585,13 @@ class _ExportReader:
                         )
                     return
                 row = _row(number, document)
-                if row[8] is not None and row[8] not in named:
+                if row.payload is not None and row.payload not in named:
                     raise BadInput(
-                        f"line {number} of the export names payload {row[8][:12]}…, which does not come before it"
+                        f"line {number} of the export names payload {row.payload[:12]}…, which does not come before it"
                     )
-                if row[0] <= seq:
-                    raise BadInput(f"line {number} of the export has seq {row[0]} after seq {seq}")
-                count, seq, head = count + 1, row[0], row[21].hex()
+                if row.seq <= seq:
+                    raise BadInput(f"line {number} of the export has seq {row.seq} after seq {seq}")
+                count, seq, head = count + 1, row.seq, row.chain.hex()
                 if self._progress and count % 1000 == 0:
                     self._progress(seq, total)
                 yield row
@@ -639,14 +640,12 @@ def _documents(lines: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
             raise BadInput(f"line {number} of the export is damaged: {error}") from error
 
 
-def _row(number: int, document: dict[str, Any]) -> tuple[Any, ...]:
+def _row(number: int, document: dict[str, Any]) -> TableRow:
     try:
         *columns, chain, nonce, leaf = msgspec.structs.astuple(
             msgspec.convert(document.get("event"), _Record)
         )
     except msgspec.ValidationError as error:
         raise BadInput(f"line {number} of the export is not a whole event ({error})") from error
-    return (
-        *columns,
-        *(value if value is None else bytes.fromhex(value) for value in (chain, nonce, leaf)),
-    )
+    hashes = (value if value is None else bytes.fromhex(value) for value in (chain, nonce, leaf))
+    return TableRow._make((*columns, *hashes))

@@ -32,7 +32,8 @@ from scroll_context.events import Kind, Progress
 from scroll_context.files import sync_folder
 from scroll_context.log import schema
 from scroll_context.log.chain import GENESIS, expected
-from scroll_context.log.log import PAGE, EventLog
+from scroll_context.log.columns import TableRow
+from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
 
 EXPORT_VERSION = 2
@@ -115,16 +116,14 @@ def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> E
     written: set[str] = set()
     missing: list[str] = []
     _line(out, {"scroll_export": EXPORT_VERSION, "last_seq": total})
-    while page := log.query(
-        f"SELECT * FROM event WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT {PAGE}", [seq, total]
-    ):
+    while page := log.rows(seq, total):
         for row in page:
-            if row[0] == seq + 1 and expected(chain, row) != row[21] and row[0] not in declared:
+            if row.seq == seq + 1 and expected(chain, row) != row.chain and row.seq not in declared:
                 raise StoreDamaged(
-                    f"seq {row[0]} does not match its hash, so an export could not be read back. Nothing was changed. "
+                    f"seq {row.seq} does not match its hash, so an export could not be read back. Nothing was changed. "
                     f"{schema.command('salvage', log.path)} recovers what is legible; then export again."
                 )
-            for digest in log.payloads.named_by(row[4], row[7], row[8]):
+            for digest in log.payloads.named_by(row.kind, row.content, row.payload):
                 if digest in written:
                     continue
                 written.add(digest)
@@ -136,18 +135,23 @@ def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> E
                 else:
                     for part in _parts(log.payloads, digest):
                         _line(out, {"payload": digest, "base64": base64.b64encode(part).decode()})
-            hashes = {
-                name: value.hex()
-                for name, value in zip(_HASHES, row[21:], strict=True)
-                if value is not None
-            }
-            _line(out, {"event": dict(zip(schema.COLUMNS[:-1], row[:21], strict=True)) | hashes})
-            seq, chain = row[0], row[21]
+            _line(out, {"event": _as_document(row)})
+            seq, chain = row.seq, row.chain
         count += len(page)
         if progress:
             progress(seq, total)
     _line(out, {"end": count, "head": chain.hex()})
     return ExportReport(count, tuple(missing))
+
+
+def _as_document(row: TableRow) -> dict[str, Any]:
+    """A row by column, with its hashes in hex; a nonce or leaf that it lacks is left out."""
+    document = row._asdict()
+    for name in _HASHES:
+        value = document.pop(name)
+        if value is not None:
+            document[name] = value.hex()
+    return document
 
 
 def _line(out: IO[bytes], document: dict[str, Any]) -> None:
