@@ -29,6 +29,13 @@ from pydantic_ai.tools import ToolDefinition
 from scroll_context.contents import Usage
 from scroll_context.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable
 from scroll_context.messages import Message, Thinking, ToolCall, ToolSpec
+from scroll_context.models.overflow import (
+    PASSING_STATUS,
+    has_overflow_phrase,
+    message_in,
+    token_count,
+    token_limit,
+)
 from scroll_context.models.protocol import Reply
 
 OPEN, CLOSE = "<think>", "</think>"
@@ -321,49 +328,11 @@ class ThinkTags:
 
 # errors -----------------------------------------------------------------------------------------------------
 
-OVERFLOW_PHRASES = (
-    "context_length_exceeded",
-    "maximum context length",
-    "exceeds the context window",
-    "exceed context limit",
-    "exceed_context_size",
-    "exceeds the available context size",
-    "longer than the model's context length",
-    "greater than the context length",
-    "prompt is too long",
-    "input is too long",
-    "input token count",
-    "reduce the length of the messages",
-    "inputs tokens + ",
-)
-TOKENS = (
-    r"prompt is too long:\s*(\d+)",
-    r"limit:\s*(\d+)\s*\+",
-    r"token count \(?(\d+)",
-    r"resulted in (\d+) tokens",
-    r"\((\d+) in the messages",
-    r"has (\d+) input tokens",
-    r"request(?:ed)? \(?(\d+) tokens",
-    r"input \((\d+) tokens\)",
-    r"contains (?:at least )?(\d+) (?:input )?tokens",
-    r"given: (\d+)",
-    r"n_prompt_tokens\W+(\d+)",
-)
-LIMITS = (
-    r"context length (?:is|of) (?:only )?(\d+)",
-    r">\s*(\d+)",
-    r"allowed \(?(\d+)",
-    r"context size \((\d+)",
-    r"context length \((\d+)",
-    r"must be <= (\d+)",
-    r"n_ctx\W+(\d+)",
-)
 SECRET = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|key)[-_][\w*.\-]{6,}|\bAIza[\w\-]{10,}|\bbearer\s+\S+", re.IGNORECASE
 )
 SHORTEST_SECRET = 6  # anything shorter is a placeholder, and would be found in ordinary words
 LONGEST_TEXT = 500
-PASSING_STATUS = frozenset({408, 409, 425, 429})
 
 
 def as_model_error(error: Exception, name: str, secret: str = "") -> ModelError:
@@ -382,8 +351,8 @@ def as_model_error(error: Exception, name: str, secret: str = "") -> ModelError:
         return ContextOverflow(
             f"{where} says that the request is too long: {said}. Nothing was lost; send a smaller view, or "
             "set the model's window to what the provider allows.",
-            tokens=_number(TOKENS, said),
-            limit=_number(LIMITS, said),
+            tokens=token_count(said),
+            limit=token_limit(said),
         )
     if isinstance(error, foreign_errors.ModelAuthenticationError):
         return ModelRefused(
@@ -404,11 +373,10 @@ def as_model_error(error: Exception, name: str, secret: str = "") -> ModelError:
 
 
 def _is_overflow(error: Exception, status: int | None, said: str) -> bool:
-    lowered = said.lower().replace("`", "")
     return (
         isinstance(error, foreign_errors.ModelContextWindowExceededError)
         or status == 413
-        or any(phrase in lowered for phrase in OVERFLOW_PHRASES)
+        or has_overflow_phrase(said)
     )
 
 
@@ -426,31 +394,8 @@ def _is_rejection(error: Exception, status: int | None) -> bool:
 def _said(error: Exception, secret: str) -> str:
     """What the provider said, in one short line and without keys."""
     body = getattr(error, "body", None)
-    text = _message_in(body) or (str(body) if body else str(error)) or type(error).__name__
+    text = message_in(body) or (str(body) if body else str(error)) or type(error).__name__
     if len(secret) >= SHORTEST_SECRET:
         text = text.replace(secret, "[key]")
     text = " ".join(SECRET.sub("[key]", text).split())
     return text[:LONGEST_TEXT].rstrip(". ")
-
-
-def _message_in(body: object) -> str:
-    """The human text inside an error body: `message`, directly or under `error`, with llama.cpp's
-    counts.
-    """
-    if not isinstance(body, dict):
-        return ""
-    inner = body.get("error")
-    if isinstance(inner, dict):
-        return _message_in(inner)
-    message = body.get("message") or body.get("detail") or (inner if isinstance(inner, str) else "")
-    counts = [f"{key}={body[key]}" for key in ("n_prompt_tokens", "n_ctx") if key in body]
-    return " ".join([str(message), *counts]) if message else ""
-
-
-def _number(patterns: tuple[str, ...], text: str) -> int | None:
-    plain = re.sub(r"(?<=\d),(?=\d{3})", "", text.replace("`", ""))
-    for pattern in patterns:
-        found = re.search(pattern, plain, re.IGNORECASE)
-        if found:
-            return int(found.group(1))
-    return None
