@@ -1,0 +1,293 @@
+"""Anthropic Messages on the wire.
+
+A user message may hold reminders, the user's words, media and the results of several calls, in
+blocks: each result and each reminder becomes a HostMessage of its own. The system prompt is a field
+of the body; a `system` message inside the list is a notice. Cache marks (`cache_control`) stay
+where the client put them, except in blocks that leave.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from scroll_context.contents import Usage
+from scroll_context.hosts.slices import (
+    Span,
+    decode,
+    encode,
+    field_spans,
+    item_spans,
+    with_field,
+)
+from scroll_context.hosts.wire import (
+    Action,
+    Part,
+    Protocol,
+    ReplyEvents,
+    WireReply,
+    arguments,
+    count,
+    edited_content,
+    from_base64,
+    longer_content,
+    make_reply,
+)
+from scroll_context.messages import Media, Thinking, ToolCall
+from scroll_context.session.host import HostMessage, Keep, Replace
+
+THINKING = frozenset({"thinking", "redacted_thinking"})
+
+
+class Messages(Protocol):
+    """`POST /v1/messages`."""
+
+    name = "messages"
+    path = "/messages"
+    list_field = "messages"
+
+    def server_state(self, fields: Mapping[str, bytes]) -> str:
+        return "thread" if "thread" in fields else ""
+
+    def parts(
+        self, values: Sequence[Any], names: dict[str, str], *, at_head: bool
+    ) -> tuple[Part, ...]:
+        message = values[0]
+        role, content = message["role"], message["content"]
+        if role == "assistant":
+            return (self._reply_part(content, names),)
+        if role == "system":
+            text, media = self.content(content)
+            size = len(content) if isinstance(content, list) else 1
+            return (Part(HostMessage(role="system", text=text, media=media, notice=True), 0, size),)
+        if role != "user":
+            raise ValueError(f"unknown role {role!r}")
+        if isinstance(content, str):
+            return tuple(self.user_parts(content))
+        return tuple(self._user_parts(content, names))
+
+    def _user_parts(self, blocks: list[Any], names: Mapping[str, str]) -> Iterator[Part]:
+        start = 0
+        for position, block in enumerate(blocks):
+            if block["type"] == "tool_result":
+                if start < position:
+                    yield from self.user_parts(blocks[start:position], start)
+                yield Part(self._result(block, names), position, position + 1)
+                start = position + 1
+        if start < len(blocks) or not blocks:
+            yield from self.user_parts(blocks[start:], start)
+
+    def _result(self, block: Mapping[str, Any], names: Mapping[str, str]) -> HostMessage:
+        text, media = self.content(block.get("content"))
+        call_id = block["tool_use_id"]
+        return HostMessage(
+            role="tool",
+            text=text,
+            media=media,
+            call_id=call_id,
+            name=names.get(call_id, ""),
+            state="error" if block.get("is_error") else "ok",
+        )
+
+    def _reply_part(self, content: Any, names: dict[str, str]) -> Part:
+        text, calls, thinking = self._reply_content(content)
+        names.update((call.id, call.name) for call in calls)
+        message = HostMessage(
+            role="assistant", text=text, calls=tuple(calls), thinking=tuple(thinking)
+        )
+        return Part(message, 0, len(content) if isinstance(content, list) else 1)
+
+    def _reply_content(self, content: Any) -> tuple[str, list[ToolCall], list[Thinking]]:
+        if isinstance(content, str):
+            return content, [], []
+        calls = [
+            ToolCall(block["id"], block["name"], arguments(block["input"]))
+            for block in content
+            if block["type"] == "tool_use"
+        ]
+        thinking = [
+            Thinking(
+                text=block.get("thinking", ""),
+                signature=block.get("signature") or block.get("data") or "",
+                provider="anthropic",
+            )
+            for block in content
+            if block["type"] in THINKING
+        ]
+        others = [block for block in content if block["type"] not in {*THINKING, "tool_use"}]
+        return self.content(others)[0], calls, thinking
+
+    def block(self, block: Mapping[str, Any]) -> str | Media | None:
+        kind = block["type"]
+        if kind == "text":
+            text: str = block["text"]
+            return text
+        if kind not in ("image", "document"):
+            return None
+        source = block["source"]
+        name = block.get("title") or ""
+        default = "image/*" if kind == "image" else "application/pdf"
+        media_type = source.get("media_type", default)
+        match source["type"]:
+            case "base64":
+                return Media(media_type=media_type, data=from_base64(source["data"]), name=name)
+            case "text":
+                return Media(media_type=media_type, data=source["data"].encode(), name=name)
+            case "url":
+                return Media(media_type=media_type, url=source["url"], name=name)
+            case "file":
+                return Media(media_type=media_type, url=f"file:{source['file_id']}", name=name)
+            case _:
+                return None
+
+    def blocks(self, message: bytes) -> list[Span]:
+        return item_spans(message, *_content(message))
+
+    def marks(self, values: Sequence[Any]) -> tuple[bytes, ...]:
+        return tuple(encode(mark) for value in values for mark in _marks(value))
+
+    def system(self, fields: Mapping[str, bytes]) -> str:
+        return self.content(decode(fields.get("system", b"null")))[0]
+
+    def edited(self, message: bytes, parts: Sequence[Part], actions: Sequence[Action]) -> bytes:
+        content = _content(message)
+        is_list = message[content.start : content.start + 1] == b"["
+        if parts[0].message.role != "assistant" or not is_list:
+            return edited_content(message, content, parts, actions, _replaced)
+        spans = item_spans(message, *content)
+        pieces = _edited_reply([span.of(message) for span in spans], actions[0])
+        if not pieces:
+            return b""
+        return message[: spans[0].start] + b",".join(pieces) + message[spans[-1].end :]
+
+    def inserted(self, text: str, mark: bytes) -> bytes:
+        block = encode({"type": "text", "text": text})
+        if mark:
+            block = with_field(block, "cache_control", mark)
+        return b'{"role":"user","content":[' + block + b"]}"
+
+    def with_tail(self, message: bytes, text: str) -> bytes:
+        block = encode({"type": "text", "text": text})
+        return longer_content(message, _content(message), text, block)
+
+    def reply(self, value: Mapping[str, Any]) -> WireReply:
+        text, calls, thinking = self._reply_content(value["content"])
+        tokens = value.get("usage")
+        read = count(tokens, "cache_read_input_tokens")
+        written = count(tokens, "cache_creation_input_tokens")
+        return make_reply(
+            text=text,
+            calls=calls,
+            thinking=thinking,
+            usage=Usage(
+                input_tokens=count(tokens, "input_tokens") + read + written,
+                output_tokens=count(tokens, "output_tokens"),
+                cache_read_tokens=read,
+                cache_write_tokens=written,
+            ),
+            finish=value.get("stop_reason") or "",
+            value=value,
+        )
+
+    def events(self) -> ReplyEvents:
+        return _Events()
+
+
+def _content(message: bytes) -> Span:
+    return field_spans(message)["content"]
+
+
+def _marks(value: Any) -> Iterator[Any]:
+    """The cache marks of a message, a block, or a list of them.
+
+    The input of a call and the schema of a tool are the model's and the client's own data.
+    """
+    if isinstance(value, list):
+        for item in value:
+            yield from _marks(item)
+    elif isinstance(value, dict):
+        yield from _marks(value.get("content"))
+        if value.get("cache_control") is not None:
+            yield value["cache_control"]
+
+
+def _replaced(blocks: Sequence[bytes], text: str) -> bytes:
+    """The block that stands for a run of blocks: a result keeps its call, a text its cache mark."""
+    values = [decode(block) for block in blocks]
+    if values[0]["type"] == "tool_result":
+        return with_field(blocks[0], "content", encode(text))
+    block = encode({"type": "text", "text": text})
+    marks = [mark for value in values for mark in _marks(value)]
+    return with_field(block, "cache_control", encode(marks[-1])) if marks else block
+
+
+def _edited_reply(blocks: Sequence[bytes], action: Action) -> list[bytes]:
+    """The blocks of a reply after an action: without thinking, or with another text."""
+    values = [decode(block) for block in blocks]
+    if isinstance(action, Keep):
+        pairs = zip(blocks, values, strict=True)
+        return [block for block, value in pairs if value["type"] not in THINKING]
+    assert isinstance(action, Replace)
+    pieces = []
+    if action.text.strip():
+        pieces.append(encode({"type": "text", "text": action.text}))
+    calls = iter(action.calls)
+    for block, value in zip(blocks, values, strict=True):
+        if value["type"] == "tool_use":
+            call = next(calls, None)
+            pieces.append(_with_input(block, call) if call else block)
+    return pieces
+
+
+def _with_input(block: bytes, call: ToolCall) -> bytes:
+    is_object = isinstance(call.arguments, dict)
+    value = call.arguments if is_object else {"text": call.arguments}
+    return with_field(block, "input", encode(value))
+
+
+class _Events(ReplyEvents):
+    """`message_start`, blocks with their deltas, `message_delta`, `message_stop`."""
+
+    def __init__(self) -> None:
+        self._message: dict[str, Any] = {}
+        self._blocks: dict[int, dict[str, Any]] = {}
+        # The JSON of the inputs of calls, which comes in pieces.
+        self._inputs: dict[int, str] = {}
+        self._is_complete = False
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        match event.get("type"):
+            case "message_start":
+                self._message = dict(event["message"])
+            case "content_block_start":
+                self._blocks[event["index"]] = dict(event["content_block"])
+            case "content_block_delta":
+                self._add_delta(event["index"], event["delta"])
+            case "message_delta":
+                self._message |= event["delta"]
+                usage = {**(self._message.get("usage") or {}), **(event.get("usage") or {})}
+                self._message["usage"] = usage
+            case "message_stop":
+                self._is_complete = True
+
+    def _add_delta(self, index: int, delta: Mapping[str, Any]) -> None:
+        block = self._blocks[index]
+        match delta.get("type"):
+            case "text_delta":
+                block["text"] = block.get("text", "") + delta["text"]
+            case "thinking_delta":
+                block["thinking"] = block.get("thinking", "") + delta["thinking"]
+            case "signature_delta":
+                block["signature"] = block.get("signature", "") + delta["signature"]
+            case "input_json_delta":
+                self._inputs[index] = self._inputs.get(index, "") + delta["partial_json"]
+
+    @property
+    def has_ended(self) -> bool:
+        return self._is_complete
+
+    def value(self) -> dict[str, Any] | None:
+        if not self._is_complete:
+            return None
+        for index, text in self._inputs.items():
+            self._blocks[index]["input"] = arguments(text)
+        content = [self._blocks[index] for index in sorted(self._blocks)]
+        return {**self._message, "content": content}

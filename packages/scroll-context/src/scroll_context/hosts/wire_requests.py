@@ -1,0 +1,182 @@
+"""Cut a request body into the messages of its list.
+
+Reading a list that continues the previous one costs a comparison of bytes and the parsing of the
+new messages. A JSON parser that has read equal bytes is in an equal state, so the messages before
+the first difference need not be parsed again.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from scroll_context.hosts.slices import (
+    Span,
+    UnreadableBody,
+    after_comma,
+    common_prefix,
+    decode,
+    field_spans,
+    item_spans,
+)
+from scroll_context.hosts.wire import Action, Part, Protocol, WireMessage
+from scroll_context.session.host import HostMessage
+
+
+class Edit(NamedTuple):
+    """A message, the actions on it, and the bytes that it became."""
+
+    message: WireMessage
+    actions: tuple[Action, ...]
+    raw: bytes
+
+
+class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request body, cut into its messages."""
+
+    protocol: Protocol
+    # The body as the client sent it.
+    original: bytes
+    # The body that the spans refer to: the original, or one with a list in place of a string.
+    body: bytes
+    # All fields of the body but the list.
+    fields: dict[str, bytes]
+    wire: list[WireMessage]
+    # The messages of `wire`, one after the other.
+    messages: list[HostMessage]
+    # How many of `wire` are those of the previous request.
+    reused: int
+    # Messages that a layout changed, by position: a later request with the same change of the same
+    # message gets the same bytes. All requests of a conversation share it.
+    edits: dict[int, "Edit"]
+
+    @property
+    def model(self) -> str:
+        name = decode(self.fields.get("model", b'""'))
+        return name if isinstance(name, str) else ""
+
+    @property
+    def has_tools(self) -> bool:
+        return bool(decode(self.fields.get("tools", b"[]")))
+
+
+class ListReader:
+    """Reads the requests of one conversation, each in the light of the one before."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        self._protocol = protocol
+        self._previous: WireRequest | None = None
+        # Where the list of the previous body begins, behind its bracket.
+        self._start = 0
+        self._names: dict[str, str] = {}
+        self._edits: dict[int, Edit] = {}
+
+    def read(self, original: bytes) -> WireRequest:
+        """Cut a body into messages. UnreadableBody says that it must be sent as it came."""
+        reused, body, start, fields, spans = self._cut(original)
+        state = self._protocol.server_state(fields)
+        if state:
+            raise UnreadableBody(f"the provider keeps this conversation ({state})")
+        wire = self._previous.wire[:reused] if self._previous else []
+        wire.extend(self._new_messages(body, spans, wire))
+        messages = [part.message for message in wire for part in message.parts]
+        request = WireRequest(
+            protocol=self._protocol,
+            original=original,
+            body=body,
+            fields=fields,
+            wire=wire,
+            messages=messages,
+            reused=reused,
+            edits=self._edits,
+        )
+        self._previous = request
+        self._start = start
+        return request
+
+    def _cut(self, original: bytes) -> tuple[int, bytes, int, dict[str, bytes], list[Span]]:
+        """How many messages are known, the body, where its list begins, its other fields, and the
+        spans of the items that are not known.
+        """
+        reused, offset = self._known(original)
+        if reused:
+            # The list without the items that are known. It is JSON exactly if the body is.
+            short = original[: self._start] + original[offset:]
+            skipped = offset - self._start
+        else:
+            short, skipped = original, 0
+        fields = field_spans(short)
+        span = fields.pop(self._protocol.list_field, None)
+        if span is None:
+            raise UnreadableBody(f"a body without {self._protocol.list_field}")
+        others = {name: value.of(short) for name, value in fields.items()}
+        if short[span.start : span.start + 1] == b'"':
+            item = b'[{"role":"user","content":' + span.of(short) + b"}]"
+            body = short[: span.start] + item + short[span.end :]
+            return (
+                0,
+                body,
+                span.start + 1,
+                others,
+                item_spans(body, span.start, span.start + len(item)),
+            )
+        spans = item_spans(short, span.start, span.end)
+        if skipped:
+            spans = [Span(start + skipped, end + skipped) for start, end in spans]
+        return reused, original, span.start + 1, others, spans
+
+    def _known(self, body: bytes) -> tuple[int, int]:
+        """How many messages of the previous request this body begins with, and where the first
+        item after them stands. The last of them is read again, since a reply may have grown.
+        """
+        if self._previous is None:
+            return 0, 0
+        common = common_prefix(self._previous.body, body)
+        ends = [message.span.end for message in self._previous.wire]
+        reused = bisect_right(ends, common) - 1
+        if reused <= 0:
+            return 0, 0
+        return reused, after_comma(body, ends[reused - 1])
+
+    def _new_messages(
+        self, body: bytes, spans: Sequence[Span], before: Sequence[WireMessage]
+    ) -> Iterator[WireMessage]:
+        protocol = self._protocol
+        values = [decode(span.of(body)) for span in spans]
+        at_head = not before or _is_head(before[-1])
+        position = len(before)
+        for group in protocol.groups(values):
+            span = Span(spans[group.start].start, spans[group.stop - 1].end)
+            items = values[group.start : group.stop]
+            try:
+                parts = protocol.parts(items, self._names, at_head=at_head)
+            except (KeyError, TypeError, AttributeError, ValueError) as error:
+                raise UnreadableBody(
+                    f"message {position} has an unknown shape: {error!r}"
+                ) from error
+            parts = _with_raw(protocol, span.of(body), parts, position)
+            message = WireMessage(span, parts, protocol.marks(items))
+            at_head = at_head and _is_head(message)
+            position += 1
+            yield message
+
+
+def _is_head(message: WireMessage) -> bool:
+    return all(part.message.role == "system" and not part.message.notice for part in message.parts)
+
+
+def _with_raw(
+    protocol: Protocol, raw: bytes, parts: tuple[Part, ...], position: int
+) -> tuple[Part, ...]:
+    """The parts of a message, each with its slice of the bytes."""
+    cuts = [0, len(raw)]
+    if len(parts) > 1:
+        spans = protocol.blocks(raw)
+        cuts[1:1] = [spans[part.first].start for part in parts[1:]]
+    out = []
+    for number, part in enumerate(parts):
+        piece = raw[cuts[number] : cuts[number + 1]]
+        message = msgspec.structs.replace(part.message, raw=piece, wire=position)
+        out.append(part._replace(message=message))
+    return tuple(out)
