@@ -1,14 +1,13 @@
-"""Scroll under a loop that is not ours: observe the host's history, take the view, record the
-reply, run the cells.
+"""Scroll under a loop that is not ours: follow the host's list, apply the layout, record the reply.
 
-Any framework with a hook before its model request can do this; `scroll_context.hosts.pydantic_ai`
-is one, ready made.
+Any program with a hook before its model request can do this. `scroll_context.hosts.pydantic_ai` is
+such an adapter, ready to use.
 """
 
 import tempfile
 
 from scroll_context import Session, Store
-from scroll_context.hosts import Message, Reply, ToolCall
+from scroll_context.hosts import HostMessage, Insert, Keep, Replace, Reply, ToolCall
 
 WINDOW = 3_000
 
@@ -17,24 +16,25 @@ with (
     Store(folder, create=True) as store,
     Session.open(store) as session,
 ):
-    history: list[Message] = []  # the host's own, which stays whole
+    history: list[HostMessage] = []  # the host's own list, which stays complete
     largest = 0
     for number in range(30):
-        history.append(Message(role="user", text=f"Question {number}. " + "Some context. " * 20))
-        session.observe(history)  # records what is new; the rest is known
-        request = session.view("You are helpful.", window=WINDOW, model_name="host")
-        largest = max(largest, sum(len(message.text) for message in request.messages) // 4)
-        reply = Reply(text=f"Answer {number}.")  # the host's model is asked with request.messages
+        text = f"Question {number}. " + "Some context. " * 20
+        history.append(HostMessage(role="user", text=text))
+        layout = session.follow(history, system="You are helpful.", window=WINDOW)
+        request = []
+        for item in layout:
+            if isinstance(item, Keep):
+                request.append(history[item.index].text)
+            elif isinstance(item, Insert | Replace):
+                request.append(item.text)
+        largest = max(largest, layout.tokens)
+        reply = Reply(text=f"Answer {number}.")  # the host asks its model with this request
         session.replied(reply)
-        history.append(reply.message())
-    print(
-        len(history),
-        "messages in the host's history; about",
-        largest <= WINDOW,
-        "that each request fitted",
-    )
+        history.append(HostMessage(role="assistant", text=reply.text))
+    print(len(history), "messages in the host's list; each request fits:", largest <= WINDOW)
 
-    session.observe([*history, Message(role="user", text="What was question 3?")])
-    session.view("You are helpful.", window=WINDOW)
+    history.append(HostMessage(role="user", text="What was question 3?"))
+    session.follow(history, system="You are helpful.", window=WINDOW)
     session.replied(Reply(tool_calls=(ToolCall("c1", "exec", {"source": "..."}),)))
     print(session.run("print(ms.search('Question 3', k=1)[0]['content'][:11])", "c1").content)

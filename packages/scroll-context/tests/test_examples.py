@@ -14,7 +14,7 @@ PRINTS = {
         "['Noted, ada.', 'Noted, grace.', 'Noted, ada.']",
         "ada saw another user's secret: False",
     ],
-    "drive_it_yourself": ["60 messages in the host's history; about True", "Question 3."],
+    "drive_it_yourself": ["60 messages in the host's list; each request fits: True", "Question 3."],
     "first_agent": ["answered - LX0 is the cheapest.", "answered - I still have all 2000 of them."],
     "images_and_files": ["It is 640 by 480.", "image/png True"],
     "import_and_search": [

@@ -262,6 +262,40 @@ class EvictionPlan(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.reason}: {actions}; {self.before:,} → {self.after:,} tokens{over}"
 
 
+class Retraction(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages that a host took back, or put in another order.
+
+    A host that rewinds, edits or deletes messages takes their words back: they leave the view and
+    its index. A host that compacts its list only makes room: what it dropped moves to the index.
+    """
+
+    # The seqs of the messages, in the order of the list they were in.
+    seqs: tuple[int, ...] = ()
+    to_index: bool = False
+    # Tokens that the index may have, if they move there.
+    index_tokens: int = 0
+    # All messages that remain, in the order of the host's list; empty if that is the order they
+    # were recorded in.
+    order: tuple[int, ...] = ()
+
+    def metadata(self) -> dict[str, Any]:
+        """For the metadata of the `retraction` event."""
+        return {"retraction": msgspec.to_builtins(self)}
+
+    @staticmethod
+    def from_metadata(metadata: Mapping[str, Any]) -> "Retraction":
+        """The retraction of an event; an empty one when it cannot be read."""
+        return _readable_fields(Retraction, metadata.get("retraction"))
+
+    def summary(self) -> str:
+        """One line for a person."""
+        count = len(self.seqs)
+        messages = "1 message" if count == 1 else f"{count:,} messages"
+        if self.to_index:
+            return f"the host compacted its list: {messages} moved to the index"
+        return f"the host took back {messages}" if count else "the host reordered its messages"
+
+
 class IndexSources(msgspec.Struct, frozen=True):
     """The events whose words a plan or the start of a session brings into the index."""
 

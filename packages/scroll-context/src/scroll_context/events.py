@@ -41,6 +41,7 @@ class Kind(StrEnum):
     REQUEST = "request"  # what was sent to a model: hash, tokens, usage
     FAILURE = "failure"  # a model call that failed: why, and after which wait it was tried again
     EVICTION = "eviction"  # a plan of folds and evictions, appended before it is applied
+    RETRACTION = "retraction"  # messages that a host took back, or put in another order
     SNAPSHOT = "snapshot"  # a kernel namespace manifest
     FORK = "fork"  # the session continues another one from a seq
     SALVAGE = "salvage"  # what a repair of this log could not recover
@@ -69,6 +70,7 @@ BOOKKEEPING = ABOUT_THE_LOG | {
     Kind.REQUEST,
     Kind.FAILURE,
     Kind.EVICTION,
+    Kind.RETRACTION,
     Kind.SNAPSHOT,
     Kind.FORK,
     Kind.FOREIGN,

@@ -54,6 +54,10 @@ class Media(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `name` and `caption` describe it for a reader who cannot see it, and search finds it by them.
     `digest` is the SHA-256 of the bytes, once they are recorded, and stands for them in hashes.
+
+    >>> from scroll_context.hosts import Media
+    >>> Media(media_type="image/png", data=b"...", name="chart.png").name
+    'chart.png'
     """
 
     media_type: str

@@ -3,7 +3,7 @@
 The origin is set by the door through which an event enters the log, never by the data:
 
 * OWN: said or done in a session of this store;
-* HOST: a message of a program that keeps its own list (`Session.observe`);
+* HOST: a message of a program that keeps its own list (`Session.follow`);
 * CAPTURED: read from the user's own assistant, by a hook, by `import --all`, or from a file that
   the user declared to be their own history (`import --mine`);
 * IMPORTED: read from a file that somebody named. Whose words it holds is not known.
@@ -34,7 +34,7 @@ DAMAGED = "damaged_metadata"
 
 NOT_SPOKEN = (
     "thinking meta compaction branch document note notice tool_call tool_result artifact cell "
-    "observation session request failure eviction snapshot fork salvage erasure foreign"
+    "observation session request failure eviction retraction snapshot fork salvage erasure foreign"
 ).split()
 """Kinds in which nobody speaks, whatever their role. Other kinds that a program makes up count as
 conversation: benchmarks have kinds of their own for what a user said."""

@@ -27,7 +27,6 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from scroll_context.errors import BadInput
 from scroll_context.events import Kind
 from scroll_context.hosts.pydantic_ai import ScrollCapability
 from scroll_context.session.explain import explain
@@ -215,31 +214,64 @@ def test_system_prompts_of_a_history_come_first(store: Store) -> None:
     assert "look at this" in shown(seen[0])
 
 
-# refused until it works ---------------------------------------------------------------------------------
+# what used to be lost ------------------------------------------------------------------------------
 
 
-def test_an_image_in_a_prompt_is_refused_and_nothing_is_sent(store: Store) -> None:
-    sent: list[list[ModelMessage]] = []
+def test_an_image_in_a_prompt_is_sent_as_it_is(store: Store) -> None:
+    prompts: list[Any] = []
 
     def play(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        sent.append(messages)
+        prompts.append(messages[-1].parts[-1].content)
         return says("a cat")
 
+    image = BinaryContent(b"\x89PNG", media_type="image/png")
     with Session.open(store) as session:
         agent = agent_of(session, play)
-        with pytest.raises(BadInput, match="ImageUrl"):
-            agent.run_sync(["What is this?", ImageUrl("https://example.com/cat.png")])
-        with pytest.raises(BadInput, match="BinaryContent"):
-            agent.run_sync(["What is this?", BinaryContent(b"\x89PNG", media_type="image/png")])
-        assert sent == []
-        assert agent.run_sync(["Two", "texts"]).output == "a cat"
+        first = agent.run_sync(["What is this?", ImageUrl("https://example.com/cat.png")])
+        agent.run_sync(["And this?", image], message_history=first.all_messages())
+    assert prompts[0] == ["What is this?", ImageUrl("https://example.com/cat.png")]
+    assert prompts[1] == ["And this?", image]
 
 
-def test_structured_output_is_refused_and_nothing_is_sent(store: Store) -> None:
+def test_structured_output_over_twenty_turns_records_each_message_once(store: Store) -> None:
+    questions: list[int] = []
+
     def play(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        raise AssertionError("the model was asked")
+        prompts = [
+            part.content
+            for message in messages
+            for part in message.parts
+            if isinstance(part, UserPromptPart)
+        ]
+        questions.append(int(str(prompts[-1]).removeprefix("How many? ")))
+        return call(info.output_tools[0].name, response=questions[-1])
 
-    with Session.open(store) as session:
+    with Session.open(store, session_id="door") as session:
         agent = agent_of(session, play, output_type=int)
-        with pytest.raises(BadInput, match="output_type="):
-            agent.run_sync("How many?")
+        history: list[ModelMessage] = []
+        for number in range(20):
+            run = agent.run_sync(f"How many? {number}", message_history=history)
+            assert run.output == number
+            history = run.all_messages()
+        users = [event for event in session.events() if event.is_from_user]
+        assert len(users) == 20 and questions == list(range(20))
+        for event in session.events():
+            if event.kind == Kind.REQUEST:
+                assert explain(store, event.seq).verified
+
+
+def test_a_prompt_that_was_edited_and_turns_that_were_rewound_are_not_sent(store: Store) -> None:
+    requests: list[str] = []
+
+    def play(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        requests.append(shown(messages))
+        return says(f"answer {len(requests)}")
+
+    with Session.open(store, session_id="door") as session:
+        agent = agent_of(session, play)
+        first = agent.run_sync("the first question").all_messages()
+        agent.run_sync("a question with a typo", message_history=first)
+        agent.run_sync("a corrected question", message_history=first)
+        assert "typo" not in requests[-1] and "answer 1" in requests[-1]
+        texts = [event.content for event in session.events()]
+        assert "a question with a typo" in texts, "the log keeps everything"

@@ -13,10 +13,10 @@ from scroll_assistants.handover import handover
 from scroll_assistants.importers.capture import capture
 from scroll_context.events import BOOKKEEPING, Draft, Grant, Kind, Scope
 from scroll_context.importing.run import import_file
-from scroll_context.messages import Message
 from scroll_context.origin import FROM_USER_SQL, NOT_SPOKEN, TURN_SQL, Origin, is_from_user, is_turn
 from scroll_context.recall.memory import Memory, NoSession
 from scroll_context.session.history import earlier_work
+from scroll_context.session.host import HostMessage
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.view.eviction import Budget
@@ -127,7 +127,7 @@ def test_each_door_sets_the_origin_and_the_data_does_not(tmp_path: Path) -> None
         with Session.open(store, session_id="own") as session:
             session.say("hello")
         with Session.open(store, session_id="hosted") as session:
-            session.observe([Message(role="user", text="hello from a program")])
+            session.follow([HostMessage(role="user", text="hello from a program")])
         origins = {event.session_id: event for event in store.log.iterate() if event.role == "user"}
         assert {
             name: event.origin for name, event in origins.items() if event.kind == Kind.CONVERSATION

@@ -18,11 +18,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from forms import form
 from scroll_context.events import Event, Excerpt, Kind
-from scroll_context.messages import Message, ToolCall, canonical
+from scroll_context.messages import ToolCall, canonical
 from scroll_context.models import Reply, Usage
 from scroll_context.session.context import WindowedContext
 from scroll_context.session.explain import explain
 from scroll_context.session.history import lineage
+from scroll_context.session.host import HostMessage
 from scroll_context.session.session import Session, SessionOptions, fork
 from scroll_context.store import Store
 
@@ -137,7 +138,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule(texts=st.lists(TEXTS, max_size=3))
     def host_history(self, texts: list[str]) -> None:
-        self.session.observe([Message(role="user", text=text) for text in texts])
+        self.session.follow([HostMessage(role="user", text=text) for text in texts], window=WINDOW)
 
     @rule(overflowed=st.booleans())
     def request(self, overflowed: bool) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from scroll_context.events import Event, Kind
-from scroll_context.messages import Message, ToolCall, canonical
+from scroll_context.messages import ToolCall, canonical
 from scroll_context.models import Reply, Request
 from scroll_context.session.context import CROWDED_TOKENS, LONGEST_TEXT
 from scroll_context.session.explain import explain
+from scroll_context.session.host import HostMessage
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.view.entries import HELD_CHARS, Form, Passage, Step, passages
@@ -47,7 +48,7 @@ def held(session: Session) -> list[Passage]:
 
 
 def from_observation(session: Session, text: str) -> None:
-    session.observe([Message(role="user", text=text)])
+    session.follow([HostMessage(role="user", text=text)])
 
 
 def from_say(session: Session, text: str) -> None:

@@ -1,6 +1,4 @@
-"""The turn that others can drive: observe, view, replied, run, call_tool; and the lease around a
-session.
-"""
+"""The turn that others can drive: view, replied, run, call_tool; and the lease around a session."""
 
 import asyncio
 import threading
@@ -10,162 +8,17 @@ from pathlib import Path
 import pytest
 
 from scroll_context.errors import BadInput, ContextOverflow, SessionBusy
-from scroll_context.events import Draft, Kind
+from scroll_context.events import Kind
 from scroll_context.log.journal import Quota
-from scroll_context.log.redact import Redactor
-from scroll_context.messages import Message, ToolCall
+from scroll_context.messages import ToolCall
 from scroll_context.models import Reply
 from scroll_context.session.explain import explain
-from scroll_context.session.observe import HostRecord
 from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store import Store
 from scroll_context.tools.tools import tool
 from scroll_context.view.eviction import ViewBudget
 
 Opened = Callable[..., Session]
-
-
-def user(text: str) -> Message:
-    return Message(role="user", text=text)
-
-
-def assistant(text: str, *calls: ToolCall) -> Message:
-    return Message(role="assistant", text=text, tool_calls=calls)
-
-
-def result(call_id: str, text: str) -> Message:
-    return Message(role="tool", text=text, tool_call_id=call_id, name="look")
-
-
-class FrameworkText(str):
-    """A framework's own kind of text."""
-
-
-# observing ----------------------------------------------------------------------------------------------
-
-
-def test_the_same_prompt_twice_is_two_events_and_the_same_history_again_is_none(
-    store: Store, opened: Opened
-) -> None:
-    session = opened()
-    history = [user("again")]
-    assert session.observe(history) == 1
-    session.replied(Reply(text="yes"))
-    history += [assistant("yes"), user("again")]
-    assert session.observe(history) == 1
-    assert session.observe(history) == 0
-    session.close()
-    with Session.resume(store, "s") as after_a_restart:
-        assert after_a_restart.observe(history) == 0
-        assert after_a_restart.observe([*history, user("again")]) == 1
-    said = [event.content for event in store.log.iterate(session_id="s", kind=Kind.CONVERSATION)]
-    assert said == ["again", "yes", "again", "again"]
-
-
-def test_a_trimmed_head_and_a_summary_at_the_head(opened: Opened) -> None:
-    session = opened()
-    history = [
-        message for n in range(6) for message in (user(f"question {n}"), assistant(f"answer {n}"))
-    ]
-    assert session.observe(history) == 12
-    assert session.observe(history[8:]) == 0
-    assert session.observe([*history[8:], user("question 0")]) == 1, (
-        "an old question that is asked again"
-    )
-    assert session.observe([user("a summary"), *history[10:], user("question 0"), user("new")]) == 2
-
-
-def test_what_the_host_dropped_from_the_end_is_no_reason_to_record_the_rest_again(
-    opened: Opened,
-) -> None:
-    session = opened()
-    session.observe([user("one")])
-    session.replied(Reply(text="half a", finish_reason="stopped"))
-    assert session.observe([user("one"), user("two")]) == 1
-
-
-def test_ids_of_the_host_are_keys(store: Store, opened: Opened) -> None:
-    session = opened()
-    assert session.observe([user("hello"), assistant("hi")], ["m1", "m2"]) == 2
-    assert session.observe([user("hello"), assistant("hi"), user("hello")], ["m1", "m2", "m3"]) == 1
-    assert session.observe([user("hello, edited"), user("hello")], ["m1", "m3"]) == 0
-    session.replied(Reply(text="a reply that the host gives an id later"))
-    later = [assistant("a reply that the host gives an id later"), user("hello")]
-    assert session.observe(later, ["m4", "m5"]) == 1
-    session.close()
-    with Session.resume(store, "s") as again:
-        assert again.observe(later, ["m4", "m5"]) == 0
-
-
-def test_results_are_known_by_their_calls_and_texts_of_frameworks_are_texts(opened: Opened) -> None:
-    session = opened()
-    call = ToolCall("c1", "look", {"at": "sky"})
-    session.observe([user("look"), assistant("", call), result("c1", "blue")])
-    assert session.observe([user("look"), assistant("", call), result("c1", "[wrapped] blue")]) == 0
-    texts = [m.text for m in session.view("system").messages]
-    assert texts[-1] == "blue"
-    session.observe([Message(role="user", text=FrameworkText("thanks"))])
-    assert type(session.say(FrameworkText("bye")).content) is str
-
-
-def test_a_short_prompt_that_was_said_before_hides_no_longer_overlap(opened: Opened) -> None:
-    session = opened()
-    history = [user("continue"), assistant("answer 1"), user("a question"), assistant("answer 2")]
-    assert session.observe([*history, user("continue")]) == 5
-    assert session.observe([*history, user("another question")]) == 1, (
-        "the host dropped the last prompt"
-    )
-    said = [event.content for event in session.events() if event.kind == Kind.CONVERSATION]
-    assert said[-2:] == ["continue", "another question"]
-    assert session.observe([user("continue"), user("another question"), user("continue")]) == 1
-
-
-def test_the_longest_overlap_counts_and_not_the_first(opened: Opened) -> None:
-    session = opened()
-    history = [message for n in range(4) for message in (user("continue"), assistant(f"part {n}"))]
-    history.append(user("continue"))
-    assert session.observe(history) == 9
-    summary = [user("continue"), assistant("a summary of the first parts")]
-    assert session.observe([*summary, *history[4:], assistant("part 4"), user("continue")]) == 3
-    said = [event.content for event in session.events() if event.kind == Kind.CONVERSATION]
-    assert said[-3:] == ["a summary of the first parts", "part 4", "continue"]
-
-
-@pytest.mark.parametrize("length", [100, 40_000])
-def test_a_message_is_recorded_once_however_long_it_is(
-    store: Store, opened: Opened, length: int
-) -> None:
-    """Above 32 KiB the log keeps the text as a payload, and a preview in its row."""
-    session = opened()
-    log, answer = "line of a log " * (length // 14), "row of an answer " * (length // 17)
-    history = [user(f"{log} What is wrong?"), assistant(f"{answer} Nothing.")]
-    assert session.observe(history) == 2
-    assert session.observe(history) == 0
-    assert session.observe([user(f"{log} And now?")]) == 1, "only its end differs"
-    session.replied(Reply(text=f"{answer} Still nothing."))
-    history += [user(f"{log} And now?"), assistant(f"{answer} Still nothing."), user("thanks")]
-    assert session.observe(history) == 1
-    session.close()
-    with Session.resume(store, "s") as again:
-        assert again.observe(history) == 0
-
-
-def test_a_reply_is_known_without_its_headline(opened: Opened) -> None:
-    session = opened()
-    session.observe([user("go")])
-    session.replied(Reply(text="It is done.\n⟦ work | done | none | done ⟧"))
-    assert session.observe([user("go"), assistant("It is done."), user("thanks")]) == 1
-
-
-def test_a_message_is_recorded_once_when_secrets_and_odd_characters_were_replaced(
-    opened: Opened,
-) -> None:
-    session = opened()
-    session.journal.redact = Redactor()
-    history = [user("the token is ghp_" + "a1B2c3D4e5" * 4), user("half a pair: \ud800")]
-    assert session.observe(history) == 2
-    assert session.observe(history) == 0
-    assert "ghp_" not in str([event.content for event in session.events()])
 
 
 # a request and a reply ----------------------------------------------------------------------------------
@@ -321,29 +174,3 @@ def test_cells_import_the_packages_that_a_session_is_given(store: Store, tmp_pat
         assert session.run("import ourlib\nprint(ourlib.ANSWER)").content == "42"
     with Session.open(store, session_id="other") as session:
         assert "No module named 'ourlib'" in session.run("import ourlib").content
-
-
-def test_an_import_with_calls_of_another_shape_can_be_compared_with_a_hosts_history(
-    store: Store,
-) -> None:
-    record = HostRecord(store.log.text)
-    for calls in ([7], 7, [{"id": 1}]):
-        made = Draft(
-            role="assistant",
-            source_key=f"import:{calls}",
-            content="hello",
-            metadata={"tool_calls": calls},
-        )
-        record.add(store.log.get(store.append(made)))
-    assert record.missing([Message(role="user", text="hello")]) == [0]
-
-
-def test_ids_of_two_hosts_that_join_to_the_same_text_lose_no_message(tmp_path: Path) -> None:
-    with Store(tmp_path / "store", create=True) as store:
-        for session_id, host_id in (("alice", "2:m1"), ("alice:2", "m1")):
-            with Session.open(store, session_id=session_id) as session:
-                text = f"hello from {session_id}"
-                assert session.observe([Message(role="user", text=text)], [host_id]) == 1
-                assert [event.content for event in session.events() if event.role == "user"] == [
-                    text
-                ]

@@ -5,10 +5,9 @@ the history.
 import pytest
 
 from scroll_context.events import Kind
-from scroll_context.view.entries import BLANK, NO_RESULT
-from scroll_context.view.index import HEADER, SEAM
 from scroll_context.view.tokens import estimate
-from scroll_context.view.working import BEGIN, CONTINUE, Rendered, render
+from scroll_context.view.wording import BEGIN, BLANK, CELLS, CONTINUE, NO_RESULT, SEAM
+from scroll_context.view.working import Rendered, render
 from view_histories import Scribe, shared_prefix
 
 WINDOW = 100_000
@@ -80,7 +79,7 @@ def test_index_and_seam_stand_before_the_live_turns() -> None:
     sent = one.ask()
     *index, seam, request, marker = sent.messages[1].text.split("\n\n")
     index = "\n\n".join(index)
-    assert index.startswith(HEADER) and "- seq 3-" in index
+    assert index.startswith(CELLS.header) and "- seq 3-" in index
     assert seam == SEAM and request == "Find flights." and "moved to the index" in marker
     assert roles(sent)[:3] == ["system", "user", "assistant"]
 

@@ -14,7 +14,6 @@ from scroll_context.events import Event, Kind
 from scroll_context.view.entries import UserTurn
 from scroll_context.view.eviction import STANDING_TOKENS, newest_standing
 from scroll_context.view.index import (
-    HEADER,
     LINE_CHARS,
     TERMS,
     EvictionIndex,
@@ -25,6 +24,7 @@ from scroll_context.view.index import (
     topic_line,
 )
 from scroll_context.view.tokens import estimate
+from scroll_context.view.wording import CELLS
 from scroll_context.view.working import WorkingView, render
 from view_histories import DIGEST, SYSTEM, Scribe
 
@@ -56,7 +56,7 @@ def opened(earlier: EarlierWork = EARLIER, window: int = 10**6) -> Scribe:
 def test_a_session_starts_from_what_its_event_carries() -> None:
     scribe = opened()
     text = scribe.ask().messages[1].text
-    standing, _, lines = text.partition(HEADER)
+    standing, _, lines = text.partition(CELLS.header)
     assert standing.splitlines()[1:3] == [
         "- seq 3: Always use metric units.",
         '- seq 14: "Never fly."',

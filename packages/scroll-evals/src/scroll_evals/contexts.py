@@ -1,14 +1,9 @@
 """The contexts that Scroll is compared with: three ablations of it and four baselines.
 
-Each differs from Scroll's own context (scroll_context.session.context) in a few methods. Scroll's
-view writes its marks for a model that has `ms` and an index; under a context that recovers things
-in another way, or not at all, the rendered messages are reworded on their way out. The view, its
-plans and the log stay the same, and new words are never longer than the old, so what was within
-budget stays so.
+Each differs from Scroll's own context (scroll_context.session.context) in a few methods, and in
+the words by which its view names the calls that recover what left it (`Words`).
 """
 
-import hashlib
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,26 +13,20 @@ from msgspec.structs import replace
 from scroll_context.contents import EvictionPlan
 from scroll_context.errors import ModelCancelled, ModelError
 from scroll_context.events import Event, Kind
-from scroll_context.messages import Message, canonical
+from scroll_context.messages import Message
 from scroll_context.models import Model, Request
 from scroll_context.session.context import Actions, ReadExcerpt, WindowedContext
 from scroll_context.session.prompt import part
-from scroll_context.view.entries import MARK, Entry, Step
+from scroll_context.view.entries import Entry, Step
 from scroll_context.view.eviction import Budget
-from scroll_context.view.index import HEADER
 from scroll_context.view.tokens import estimate
-from scroll_context.view.working import Rendered, WorkingView
+from scroll_context.view.wording import MARK, Words, tool_words
+from scroll_context.view.working import WorkingView
 
 SUMMARY_SHARE = 0.1  # of the window, for a summary
 SUMMARY_SECONDS = 180.0  # to wait for it
 
 _CELLS_ALONE = Actions(ms=False, prompts=("scroll_evals:codeact", "tools", "ask"))
-
-_RETURNS = re.compile(
-    r"(\[scroll: (?:folded|clipped) seq \d+ [^\]\\]{1,160}) · ms\.(expand\(\d+\) returns (?:it|all))\]"
-)
-_STANDING = re.compile(r" \d+ older ones: ms\.standing\(topic\)\.")
-_MOVED = re.compile(r"(\[scroll: \d+ steps? of work on this, seq [\d-]+, )moved to the index;")
 
 
 class ScrollNoReplContext(WindowedContext):
@@ -54,8 +43,7 @@ class ScrollNoReplContext(WindowedContext):
         prompts=("scroll_evals:native", "scroll_evals:memory_tools"),
     )
 
-    def worded(self, rendered: Rendered) -> Rendered:
-        return _reworded(rendered, ms="ms_")
+    words = tool_words("ms_")
 
 
 class ScrollNoIndexContext(WindowedContext):
@@ -66,15 +54,13 @@ class ScrollNoIndexContext(WindowedContext):
 
     name = "scroll-no-index"
     actions = Actions(prompts=("system", "memory", "evidence", "tools", "ask"))
+    words = Words(moved="moved out of view")
 
     def room(self, budget: Budget) -> Budget:
         return replace(budget, index_share=0.0)
 
     def preface(self) -> str:
         return _left(self.view, "ms.search(query) finds it")
-
-    def worded(self, rendered: Rendered) -> Rendered:
-        return _reworded(rendered, ms="ms.", moved="moved out of view")
 
     def index_lines(self) -> list[dict[str, Any]]:
         return []
@@ -94,21 +80,18 @@ class ReactContext(WindowedContext):
 
     name = "react"
     actions = Actions(exec=False, ms=False, prompts=("scroll_evals:native",))
-    gone = "dropped"  # where steps went, in a few words
+    words = Words("", "", "", moved="dropped")
     recovery = "it cannot be recovered"
 
     @staticmethod
-    def make_view() -> WorkingView:
-        return WholeSteps()
+    def make_view(words: Words) -> WorkingView:
+        return WholeSteps(words)
 
     def room(self, budget: Budget) -> Budget:
         return replace(budget, index_share=0.0)
 
     def preface(self) -> str:
         return _left(self.view, self.recovery)
-
-    def worded(self, rendered: Rendered) -> Rendered:
-        return _reworded(rendered, ms="", moved=self.gone)
 
 
 class CodeActContext(ReactContext):
@@ -130,7 +113,7 @@ class RetrievalContext(ReactContext):
         memory_tools=("recall",),
         prompts=("scroll_evals:native", "scroll_evals:recall"),
     )
-    gone = "moved out of view"
+    words = Words("", "", "", moved="moved out of view")
     recovery = "recall(query) searches it"
 
 
@@ -145,10 +128,10 @@ class SummarizeContext(ReactContext):
     """
 
     name = "summarize"
-    gone = "summarized above"
+    words = Words("", "", "", moved="summarized above")
 
-    def __init__(self, read: ReadExcerpt) -> None:
-        super().__init__(read)
+    def __init__(self, read: ReadExcerpt, words: Words | None = None) -> None:
+        super().__init__(read, words)
         self.summary = ""
         self._unsummarized = 0  # entries that left without a word
 
@@ -233,21 +216,6 @@ CONTEXTS: dict[str, type[WindowedContext]] = {
 
 
 # wording and summaries --------------------------------------------------------------------------------------
-
-
-def _reworded(rendered: Rendered, *, ms: str, moved: str = "moved to the index") -> Rendered:
-    """The request with `ms` before the names of memory functions; if empty, marks do not say how to
-    recover.
-    """
-    wire = msgspec.json.encode(rendered.messages).decode()
-    wire = _RETURNS.sub(rf"\1 · {ms}\2]" if ms else r"\1]", wire)
-    wire = _MOVED.sub(rf"\1{moved};", wire).replace(HEADER, HEADER.replace("ms.", ms))
-    if ms != "ms.":
-        wire = _STANDING.sub("", wire)
-    messages = msgspec.json.decode(wire, type=tuple[Message, ...])
-    return replace(
-        rendered, messages=messages, hash=hashlib.sha256(canonical(messages)).hexdigest()
-    )
 
 
 def _left(view: WorkingView, then: str) -> str:

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup, escape
 
 from scroll_context.text.printable import visible
-from scroll_context.view.entries import MARK
+from scroll_context.view.wording import MARK
 
 LONGEST_CODE = 20_000  # characters that are highlighted
 LONGEST_TREE = 100_000  # characters of JSON that are shown as a tree

@@ -21,8 +21,8 @@ from scroll_context.events import BOOKKEEPING, Event, Kind
 from scroll_context.messages import Message, canonical
 from scroll_context.session.explain import Past, Seen, whereabouts
 from scroll_context.view.entries import Entry, Form, Step, UserTurn
-from scroll_context.view.index import SEAM
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
+from scroll_context.view.wording import SEAM
 
 FORMS = {Form.FULL: "", Form.CLIPPED: "clipped", Form.FOLDED: "folded"}
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from scroll_context.demo import world
 from scroll_context.models import Reply, Request, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Entry
-from scroll_context.view.index import HEADER
+from scroll_context.view.wording import CELLS
 
 DAY = "2026-09-12"
 WINDOW = 6_000  # tokens: so small that the tour does not fit by far
@@ -244,8 +244,8 @@ def _index(request: Request) -> Iterator[str]:
     """The lines of the index for this session's own work, oldest first; those of earlier sessions
     have dates.
     """
-    shown = _first(message.text for message in request.messages if HEADER in message.text)
-    lines = shown.partition(HEADER)[2].splitlines()
+    shown = _first(message.text for message in request.messages if CELLS.header in message.text)
+    lines = shown.partition(CELLS.header)[2].splitlines()
     return (
         line
         for line in lines

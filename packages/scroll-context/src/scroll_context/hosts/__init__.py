@@ -1,7 +1,8 @@
 """Names for authors of host adapters: the values that pass between a session and another program.
 
-A host gives `Message`s to a session, gets a `Request` to send, and reports the `Reply`. The names
-are loaded when they are first used, like those of `scroll_context` itself.
+A host describes its messages as `HostMessage`s to `Session.follow`, applies the `Layout` that it
+gets back to its own objects, and reports the `Reply`. The names are loaded when they are first used,
+like those of `scroll_context` itself.
 """
 
 from importlib import import_module
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING
 
 PUBLIC = {
     "errors": ("ContextOverflow",),
-    "messages": ("Message", "Thinking", "ToolCall", "ToolSpec"),
+    "messages": ("Media", "Message", "Thinking", "ToolCall", "ToolSpec"),
     "models": ("Reply", "Request", "Usage"),
+    "session.host": ("Drop", "HostMessage", "Insert", "Keep", "Layout", "Replace"),
 }
 """The public names by the module of `scroll_context` that defines them."""
 
@@ -21,6 +23,7 @@ __all__ = sorted(_HOMES)
 if TYPE_CHECKING:
     # Type checkers cannot read the table. A test compares these lines with it.
     from scroll_context.errors import ContextOverflow as ContextOverflow
+    from scroll_context.messages import Media as Media
     from scroll_context.messages import Message as Message
     from scroll_context.messages import Thinking as Thinking
     from scroll_context.messages import ToolCall as ToolCall
@@ -28,6 +31,12 @@ if TYPE_CHECKING:
     from scroll_context.models import Reply as Reply
     from scroll_context.models import Request as Request
     from scroll_context.models import Usage as Usage
+    from scroll_context.session.host import Drop as Drop
+    from scroll_context.session.host import HostMessage as HostMessage
+    from scroll_context.session.host import Insert as Insert
+    from scroll_context.session.host import Keep as Keep
+    from scroll_context.session.host import Layout as Layout
+    from scroll_context.session.host import Replace as Replace
 else:
     # Type checkers must not see this function: they would accept any name.
     def __getattr__(name: str) -> object:

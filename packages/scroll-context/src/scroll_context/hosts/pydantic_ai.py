@@ -2,20 +2,20 @@
 
     agent = Agent("anthropic:claude-x", capabilities=[ScrollCapability(session)])
 
-Before each attempt at a request, what the agent's history has and the log lacks is recorded, and
-the model is sent the session's bounded view in its place; the history that pydantic-ai keeps stays
-whole and untouched. The model gets one more tool, `exec`, for cells with `ms` and the session's own
-tools. A request that the provider refuses as too long is evicted further and sent again, once.
-Messages are known by their run and time, so a history that is loaded from disk and handed over
-again adds nothing. One session serves one conversation: do not share it between runs at the same
-time.
+Before each attempt at a request, the agent's messages are recorded in the session, and the model is
+sent those that fit its window. Everything that is sent is a message of pydantic-ai's own, apart from
+folded tool results and the index; the history that pydantic-ai keeps stays complete and untouched.
+The model gets one more tool, `exec`, for cells with `ms` and the session's own tools. A request that
+the provider refuses as too long is evicted further and sent again, once.
+
+One session serves one conversation: do not share it between runs at the same time.
 """
 
 import asyncio
-import itertools
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from pydantic_ai import RunContext
 from pydantic_ai import messages as foreign
@@ -24,10 +24,10 @@ from pydantic_ai.exceptions import ModelContextWindowExceededError, RetryModelRe
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.toolsets import FunctionToolset
 
-from scroll_context.errors import BadInput
-from scroll_context.messages import Message, ToolSpec
-from scroll_context.models.protocol import DEFAULT_WINDOW, Request
-from scroll_context.models.translate import history, reply
+from scroll_context.messages import Media, ToolSpec
+from scroll_context.models.protocol import DEFAULT_WINDOW
+from scroll_context.models.translate import reply
+from scroll_context.session.host import Drop, HostMessage, Insert, Keep, Layout, Replace
 from scroll_context.session.prompt import exec_spec, system_prompt
 from scroll_context.session.session import Session
 
@@ -43,7 +43,8 @@ class ScrollCapability(AbstractCapability[Any]):
     def __init__(self, session: Session, *, window: int | None = None) -> None:
         self.session = session
         self._window = window
-        self._refused = False  # the provider called the last request too long
+        # Whether the provider refused the last request as too long.
+        self._refused = False
         self._one_at_a_time = threading.Lock()
 
     def get_instructions(self) -> str:
@@ -51,7 +52,7 @@ class ScrollCapability(AbstractCapability[Any]):
 
     def get_toolset(self) -> FunctionToolset[Any]:
         toolset: FunctionToolset[Any] = FunctionToolset()
-        # in order: a cell may use what the cell before it bound
+        # In order, since a cell may use what the cell before it bound.
         toolset.add_function(
             self._exec, name=EXEC, description=exec_spec(EXEC).description, sequential=True
         )
@@ -62,41 +63,34 @@ class ScrollCapability(AbstractCapability[Any]):
 
         Args:
             source: the Python source of the cell
-            headline: task | verified state | next action | status, with exact names; at most 200 characters
+            headline: task | verified state | next action | status, with exact names; at most 200
+                characters
         """
         return (await self.session.arun(source, ctx.tool_call_id or "", name=EXEC)).content
 
     async def prepare_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        _refuse_structured_output(request_context)
-        said, ids = observed(request_context.messages)
-        request = await asyncio.to_thread(self._take_view, said, ids, request_context)
-        provider = request_context.model.system
-        request_context.messages = [
-            *_system_parts(request_context.messages),
-            *history(request.messages, provider),
-        ]
+        messages = request_context.messages
+        parts = list(host_parts(messages))
+        layout = await asyncio.to_thread(self._follow, parts, request_context)
+        request_context.messages = apply(layout, messages, parts)
         return request_context
 
-    def _take_view(
-        self, said: Sequence[Message], ids: Sequence[str], context: ModelRequestContext
-    ) -> Request:
+    def _follow(self, parts: Sequence["HostPart"], context: ModelRequestContext) -> Layout:
         parameters = context.model_request_parameters
         specs = [
-            ToolSpec(one.name, one.description or "", one.parameters_json_schema)
-            for one in parameters.function_tools
+            ToolSpec(tool.name, tool.description or "", tool.parameters_json_schema)
+            for tool in (*parameters.function_tools, *parameters.output_tools)
         ]
-        instructions = [part.content for part in parameters.instruction_parts or ()]
-        system = "\n\n".join(
-            [*instructions, *(message.text for message in said if message.role == "system")]
-        )
+        texts = [part.content for part in parameters.instruction_parts or ()]
+        texts += [part.message.text for part in parts if part.message.role == "system"]
         window = self._window or getattr(context.model, "context_window", None) or DEFAULT_WINDOW
         with self._one_at_a_time:
-            self.session.observe(said, ids)
             refused, self._refused = self._refused, False
-            return self.session.view(
-                system,
+            return self.session.follow(
+                [part.message for part in parts],
+                system="\n\n".join(texts),
                 tools=specs,
                 window=window,
                 model_name=context.model.model_id,
@@ -122,105 +116,163 @@ class ScrollCapability(AbstractCapability[Any]):
         raise error
 
 
-def _refuse_structured_output(context: ModelRequestContext) -> None:
-    """Refuse `output_type=`: pydantic-ai merges such requests, and turns would be recorded again
-    and again.
+class HostPart(NamedTuple):
+    """One message for the session, and where it is in pydantic-ai's history.
+
+    A response is one message; each part of a request is one.
     """
-    parameters = context.model_request_parameters
-    if parameters.output_tools or parameters.output_mode != "text":
-        raise BadInput(
-            "ScrollCapability does not support output_type= yet; nothing was sent. Leave out output_type=, or use "
-            "scroll_context.Agent(answer=...), which returns typed answers."
-        )
+
+    message: HostMessage
+    place: int
+    part: int = 0
 
 
-def observed(messages: Sequence[foreign.ModelMessage]) -> tuple[list[Message], list[str]]:
-    """A history of pydantic-ai as Scroll's messages, each with an id of its run and time where it
-    has one.
-    """
-    said: list[Message] = []
-    ids: list[str] = []
-    for message in messages:
-        number = itertools.count()
-        base = (
-            f"{message.run_id}:{message.timestamp.isoformat()}"
-            if message.run_id and message.timestamp
-            else ""
-        )
-        found = (
-            [reply(message).message()]
-            if isinstance(message, foreign.ModelResponse)
-            else _parts(message)
-        )
-        for one in found:
-            said.append(one)
-            ids.append(f"{base}:{next(number)}" if base else "")
-    return said, ids
+def host_parts(messages: Sequence[foreign.ModelMessage]) -> Iterator[HostPart]:
+    """The messages of a history of pydantic-ai, as a session needs to know them."""
+    for place, message in enumerate(messages):
+        if isinstance(message, foreign.ModelResponse):
+            answer = reply(message)
+            yield HostPart(
+                HostMessage(
+                    role="assistant",
+                    text=answer.text,
+                    calls=answer.tool_calls,
+                    thinking=answer.thinking,
+                    wire=message,
+                ),
+                place,
+            )
+            continue
+        for number, part in enumerate(message.parts):
+            yield HostPart(_host_message(part, message), place, number)
 
 
-def _parts(request: foreign.ModelRequest) -> list[Message]:
-    made: list[Message] = []
-    for part in request.parts:
-        match part:
-            case foreign.SystemPromptPart():
-                made.append(Message(role="system", text=part.content))
-            case foreign.UserPromptPart():
-                made.append(Message(role="user", text=_text(part.content)))
-            case foreign.ToolReturnPart():
-                if part.files:
-                    raise _not_text(part.files[0])
-                text = part.model_response_str()
-                made.append(
-                    Message(
-                        role="tool", text=text, tool_call_id=part.tool_call_id, name=part.tool_name
-                    )
-                )
-            case foreign.RetryPromptPart() if part.tool_name:
-                text = part.model_response()
-                made.append(
-                    Message(
-                        role="tool", text=text, tool_call_id=part.tool_call_id, name=part.tool_name
-                    )
-                )
-            case foreign.RetryPromptPart():
-                made.append(Message(role="user", text=part.model_response()))
-    return made
+def _host_message(part: foreign.ModelRequestPart, wire: foreign.ModelRequest) -> HostMessage:
+    match part:
+        case foreign.SystemPromptPart():
+            return HostMessage(role="system", text=part.content, wire=wire)
+        case foreign.UserPromptPart():
+            return HostMessage(
+                role="user", text=_text(part.content), media=_media(part.content), wire=wire
+            )
+        case foreign.ToolReturnPart():
+            return HostMessage(
+                role="tool",
+                text=part.model_response_str(),
+                call_id=part.tool_call_id,
+                name=part.tool_name,
+                state="ok" if part.outcome == "success" else "error",
+                media=_media(part.files),
+                wire=wire,
+            )
+        case foreign.RetryPromptPart() if part.tool_name:
+            return HostMessage(
+                role="tool",
+                text=part.model_response(),
+                call_id=part.tool_call_id,
+                name=part.tool_name,
+                state="error",
+                wire=wire,
+            )
+        case foreign.RetryPromptPart():
+            return HostMessage(role="user", text=part.model_response(), notice=True, wire=wire)
+    # A kind of part that is newer than this module. It is sent as it is, and recorded as a notice.
+    return HostMessage(role="user", text=repr(part), notice=True, wire=wire)
 
 
 def _text(content: str | Sequence[foreign.UserContent]) -> str:
-    """A prompt as text.
-
-    A part that is not text is refused: sent as text it would be lost unseen.
-    """
     if isinstance(content, str):
         return content
-    texts: list[str] = []
+    texts = [part.content if isinstance(part, foreign.TextContent) else part for part in content]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _media(content: str | Sequence[Any]) -> tuple[Media, ...]:
+    if isinstance(content, str):
+        return ()
+    media: list[Media] = []
     for part in content:
-        if isinstance(part, foreign.CachePoint):
+        if isinstance(part, foreign.BinaryContent):
+            media.append(
+                Media(media_type=part.media_type, data=part.data, name=part.identifier or "")
+            )
+        elif isinstance(part, foreign.FileUrl):
+            media.append(Media(media_type=part.media_type, url=part.url))
+    return tuple(media)
+
+
+def apply(
+    layout: Layout, messages: Sequence[foreign.ModelMessage], parts: Sequence[HostPart]
+) -> list[foreign.ModelMessage]:
+    """The messages to send: pydantic-ai's own objects wherever nothing is folded."""
+    remaining: dict[int, list[foreign.ModelRequestPart]] = {}
+    sent: list[foreign.ModelMessage | int] = []
+    for item in layout:
+        if isinstance(item, Insert):
+            sent.append(_prompt(item.text))
             continue
-        text = part.content if isinstance(part, foreign.TextContent) else part
-        if not isinstance(text, str):
-            raise _not_text(part)
-        texts.append(text)
-    return "\n".join(texts)
+        place, number = parts[item.index].place, parts[item.index].part
+        message = messages[place]
+        if isinstance(message, foreign.ModelResponse):
+            if not isinstance(item, Drop):
+                sent.append(_response(message, item))
+            continue
+        if place not in remaining:
+            remaining[place] = []
+            sent.append(place)
+        if not isinstance(item, Drop):
+            remaining[place].append(_part(message.parts[number], item))
+    out: list[foreign.ModelMessage] = []
+    for entry in sent:
+        if not isinstance(entry, int):
+            out.append(entry)
+        elif remaining[entry]:
+            out.append(_request(messages[entry], remaining[entry]))
+    if layout.tail:
+        out.append(_prompt(layout.tail))
+    return out
 
 
-def _not_text(part: object) -> BadInput:
-    return BadInput(
-        f"ScrollCapability takes text, and this history has a part of type {type(part).__name__}. Nothing was sent. "
-        "Leave the capability out for runs with images or files."
+def _prompt(text: str) -> foreign.ModelRequest:
+    return foreign.ModelRequest(parts=[foreign.UserPromptPart(content=text)])
+
+
+def _request(
+    message: foreign.ModelMessage, parts: list[foreign.ModelRequestPart]
+) -> foreign.ModelMessage:
+    assert isinstance(message, foreign.ModelRequest)
+    unchanged = len(parts) == len(message.parts) and all(
+        new is old for new, old in zip(parts, message.parts, strict=True)
     )
+    return message if unchanged else replace(message, parts=parts)
 
 
-def _system_parts(messages: Sequence[foreign.ModelMessage]) -> list[foreign.ModelMessage]:
-    """The system prompts in a history, which providers want first; instructions travel beside the
-    messages.
-    """
-    parts = [
-        part
-        for message in messages
-        if isinstance(message, foreign.ModelRequest)
-        for part in message.parts
-        if isinstance(part, foreign.SystemPromptPart)
-    ]
-    return [foreign.ModelRequest(parts=parts)] if parts else []
+def _part(part: foreign.ModelRequestPart, item: Keep | Replace) -> foreign.ModelRequestPart:
+    if isinstance(item, Keep):
+        return part
+    if isinstance(part, foreign.RetryPromptPart) and part.tool_name:
+        return foreign.ToolReturnPart(
+            tool_name=part.tool_name, content=item.text, tool_call_id=part.tool_call_id
+        )
+    if isinstance(part, foreign.RetryPromptPart):
+        return foreign.UserPromptPart(content=item.text)
+    changed: foreign.ModelRequestPart = replace(part, content=item.text)  # type: ignore[arg-type]
+    return changed
+
+
+def _response(message: foreign.ModelResponse, item: Keep | Replace) -> foreign.ModelResponse:
+    if isinstance(item, Keep) and item.thinking:
+        return message
+    parts = [part for part in message.parts if not isinstance(part, foreign.ThinkingPart)]
+    if isinstance(item, Replace):
+        arguments = {call.id: call.arguments for call in item.calls}
+        texts = [foreign.TextPart(content=item.text)] if item.text else []
+        calls = [
+            replace(part, args=arguments[part.tool_call_id])  # type: ignore[arg-type]
+            if part.tool_call_id in arguments
+            else part
+            for part in parts
+            if isinstance(part, foreign.ToolCallPart)
+        ]
+        parts = [*texts, *calls]
+    return message if len(parts) == len(message.parts) else replace(message, parts=parts)

@@ -20,6 +20,7 @@ from scroll_context.session.history import earlier_work
 from scroll_context.store import Store
 from scroll_context.view.entries import HELD_CHARS
 from scroll_context.view.eviction import Budget, plan_eviction
+from scroll_context.view.wording import CELLS, Words, tool_words
 from scroll_context.view.working import Rendered, WorkingView, needs_excerpt, render
 
 GROUP = "scroll_context.contexts"
@@ -88,9 +89,11 @@ class WindowedContext:
 
     name = "scroll"
     actions = Actions()
+    # How the model gets recorded content back.
+    words = CELLS
 
-    def __init__(self, read: ReadExcerpt) -> None:
-        self.view = self.make_view()
+    def __init__(self, read: ReadExcerpt, words: Words | None = None) -> None:
+        self.view = self.make_view(words or self.words)
         self.visible: Collection[int] = frozenset()  # seqs that the newest request shows in full
         self.unreadable: tuple[
             int, ...
@@ -143,7 +146,7 @@ class WindowedContext:
 
     def render(self, system: str, digest: str) -> Rendered:
         """The messages for the next request."""
-        rendered = self.worded(render(self.view, system, digest, preface=self.preface()))
+        rendered = render(self.view, system, digest, preface=self.preface())
         self.visible = rendered.visible
         return rendered
 
@@ -161,9 +164,9 @@ class WindowedContext:
     # what other contexts do differently ------------------------------------------------------------------
 
     @staticmethod
-    def make_view() -> WorkingView:
+    def make_view(words: Words) -> WorkingView:
         """An empty view."""
-        return WorkingView()
+        return WorkingView(words)
 
     def room(self, budget: Budget) -> Budget:
         """The budget, less what this context needs for itself."""
@@ -182,17 +185,29 @@ class WindowedContext:
         """What stands before the live turns; None is the index."""
         return None
 
-    def worded(self, rendered: Rendered) -> Rendered:
-        """The request in the words of this context."""
-        return rendered
+
+class PlainContext(WindowedContext):
+    """Scroll's context without cells: bounded view, recoverable eviction, index, recall by plain
+    tools. No kernel is started, so it works on systems without a jail too.
+    """
+
+    name = "plain"
+    actions = Actions(
+        exec=False, ms=False, memory_tools=("search", "grep", "expand", "outline"), prompts=()
+    )
+    words = tool_words()
+
+
+_OWN = (WindowedContext, PlainContext)
 
 
 def context_class(name: str) -> type[WindowedContext] | None:
     """The context of this name: Scroll's own, or one that an installed package offers; None where
     there is none.
     """
-    if name == WindowedContext.name:
-        return WindowedContext
+    for context in _OWN:
+        if context.name == name:
+            return context
     from importlib.metadata import entry_points  # slow to import, and seldom needed
 
     for point in entry_points(group=GROUP, name=name):
@@ -201,12 +216,15 @@ def context_class(name: str) -> type[WindowedContext] | None:
     return None
 
 
-def make_context(name: str, read: ReadExcerpt) -> WindowedContext:
-    """A fresh context of this name, which reads the texts of payloads with `read`."""
+def make_context(name: str, read: ReadExcerpt, words: Words | None = None) -> WindowedContext:
+    """A fresh context of this name, which reads the texts of payloads with `read`.
+
+    `words` are for a host that offers the recall tools under names of its own.
+    """
     found = context_class(name)
     if found is None:
         from importlib.metadata import entry_points
 
-        names = sorted({WindowedContext.name, *entry_points(group=GROUP).names})
+        names = sorted({*(context.name for context in _OWN), *entry_points(group=GROUP).names})
         raise BadInput(f"there is no context {name!r}; choose one of {', '.join(names)}")
-    return found(read)
+    return found(read, words)

@@ -27,6 +27,7 @@ from scroll_context.session.history import Segment, segments
 from scroll_context.store import Store
 from scroll_context.upkeep.merge import as_recorded
 from scroll_context.view.entries import Form, Step, decoded, passages, step
+from scroll_context.view.layout import as_rendered, lay_out
 from scroll_context.view.working import RENDERER_VERSION, Rendered, WorkingView
 
 INDEX = "index: "
@@ -199,7 +200,11 @@ class Past:
         ):  # it was sent in another store, and showed the addresses of that one
             past = list(self.events(until=request.seq - 1))
             sent = _replayed(self.store, context.name, as_recorded(past, self.store.log.text))
-        rendered = sent.render(self.store.log.text(setup), str(request.metadata.get("digest", "")))
+        system, digest = self.store.log.text(setup), str(request.metadata.get("digest", ""))
+        if request.metadata.get("layout"):
+            rendered = as_rendered(sent.view, lay_out(sent.view), system, digest)
+        else:
+            rendered = sent.render(system, digest)
         doubt = "" if rendered.hash == request.metadata.get("hash") else OTHER_MESSAGES
         if doubt and (
             erased := [one.seq for one in self.events(until=request.seq) if one.is_erased]

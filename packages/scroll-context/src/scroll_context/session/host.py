@@ -24,6 +24,10 @@ class HostMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     A message of the host that holds several things (text and tool results, say) becomes several
     HostMessages in a row with the same `wire`.
+
+    >>> from scroll_context.hosts import HostMessage
+    >>> HostMessage(role="tool", call_id="c1", name="read", text="no such file", state="error").role
+    'tool'
     """
 
     role: Role
@@ -51,7 +55,12 @@ class HostMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Keep(msgspec.Struct, frozen=True):
-    """Send message `index` as it is; without its reasoning blocks if `thinking` is False."""
+    """Send message `index` as it is; without its reasoning blocks if `thinking` is False.
+
+    >>> from scroll_context.hosts import Keep
+    >>> Keep(0).thinking
+    True
+    """
 
     index: int
     thinking: bool = True
@@ -62,6 +71,10 @@ class Replace(msgspec.Struct, frozen=True):
 
     `calls` are the tool calls of an assistant message with shortened arguments, in order; empty if
     the calls stay as they are. The reasoning blocks of a replaced message leave.
+
+    >>> from scroll_context.hosts import Replace
+    >>> Replace(4, "[scroll: folded seq 9 · read ok · 8,000 characters]").index
+    4
     """
 
     index: int
@@ -70,7 +83,12 @@ class Replace(msgspec.Struct, frozen=True):
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """Leave message `index` out."""
+    """Leave message `index` out.
+
+    >>> from scroll_context.hosts import Drop
+    >>> Drop(3).index
+    3
+    """
 
     index: int
 
@@ -78,6 +96,10 @@ class Drop(msgspec.Struct, frozen=True):
 class Insert(msgspec.Struct, frozen=True):
     """Send a user message with this text here. `is_index` marks the index of evicted steps, where
     a cache mark is worth having.
+
+    >>> from scroll_context.hosts import Insert
+    >>> Insert("[scroll: notice] The disk is nearly full.").is_index
+    False
     """
 
     text: str
@@ -88,7 +110,15 @@ Item = Keep | Replace | Drop | Insert
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """What to send of a host's list: one item for each message, in order, and insertions."""
+    """What to send of a host's list: one item for each message, in order, and insertions.
+
+    >>> from scroll_context import Session, Store
+    >>> from scroll_context.hosts import HostMessage
+    >>> with Store("work.scroll", create=True) as store, Session.open(store) as session:
+    ...     layout = session.follow([HostMessage(role="user", text="hello")])
+    >>> list(layout)
+    [Keep(index=0, thinking=True)]
+    """
 
     items: tuple[Item, ...]
     # The variable list, sent after everything else, in this request only.

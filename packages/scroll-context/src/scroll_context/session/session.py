@@ -34,12 +34,14 @@ from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.kernel.results import UNKNOWN_SEQ, CellResult, RestoreReport, restored
 from scroll_context.log.journal import Journal, Observer, Quota
 from scroll_context.log.rows import INLINE_LIMIT
-from scroll_context.messages import Message, ToolCall, ToolSpec
+from scroll_context.messages import ToolCall, ToolSpec
 from scroll_context.models import DEFAULT_WINDOW, Model, Reply, Request
+from scroll_context.origin import Origin
 from scroll_context.recall.memory import Memory
 from scroll_context.recall.memory_tools import memory_tools
 from scroll_context.session.context import WindowedContext, make_context
 from scroll_context.session.environment import Environment, recalls
+from scroll_context.session.follow import HostList, items_of, record_list
 from scroll_context.session.history import (
     bound_since,
     close_open_work,
@@ -48,7 +50,7 @@ from scroll_context.session.history import (
     recorded_settings,
     snapshots_of,
 )
-from scroll_context.session.observe import HostRecord, fields_of, source_key
+from scroll_context.session.host import HostMessage, Layout
 from scroll_context.store import Store
 from scroll_context.tools.ask import Ask, AskModel, AskReply
 from scroll_context.tools.toolbox import Confirm, Toolbox
@@ -56,7 +58,9 @@ from scroll_context.tools.tools import Tool
 from scroll_context.upkeep.copies import text_or_preview
 from scroll_context.view.eviction import Budget, ViewBudget
 from scroll_context.view.headline import parse_field, parse_reply
+from scroll_context.view.layout import lay_out
 from scroll_context.view.tokens import estimate
+from scroll_context.view.working import RENDERER_VERSION
 
 # names that a cell bound, and entries for the events that it was given, in its observation
 MAX_LISTED = 1_000
@@ -185,7 +189,7 @@ class Session:
         journal.quota = options.quota or Quota()
         self.context: WindowedContext = make_context(str(self.options.context), store.log.excerpt)
         self._erasure = store.log.newest_erasure()  # that the view knows of
-        self._host: HostRecord | None = None  # made when a host first hands over its history
+        self._host: HostList | None = None  # made when a host first hands over its history
         self._cells: set[object] = set()  # those under way, or about to begin
         self._cell_turn = threading.Lock()  # threads run their cells one after the other
         self._run_lock = threading.Lock()
@@ -368,31 +372,59 @@ class Session:
         self.journal.require_room()
         return self.record(Kind.CONVERSATION, role="user", content=text)
 
-    def observe(self, messages: Sequence[Message], ids: Sequence[str] = ()) -> int:
-        """Record what a host's history has and the log lacks; how many messages that were.
+    def follow(
+        self,
+        messages: Sequence[HostMessage],
+        *,
+        system: str = "",
+        tools: Sequence[ToolSpec] = (),
+        window: int = DEFAULT_WINDOW,
+        model_name: str = "",
+        overhead: int = 0,
+        overflowed: bool = False,
+    ) -> Layout:
+        """Bring a host's list within its window: record what is new in it, and say what to send.
 
-        `ids` are the host's own ids of the messages, where it has any ("" for a message without
-        one). System messages are left out: they go to `view`.
+        `messages` is the complete list of the host. What it dropped, edited or rewound since the
+        last time leaves the view, as an event of its own; everything stays in the log. `system` and
+        `tools` are what the host sends besides; `overhead` are the estimated tokens of what else
+        goes with the request. `overflowed` says that the provider refused the last request as too
+        long; if nothing more can leave, ContextOverflow is raised.
+
+        The layout says for each message whether it is sent as it is. Between evictions a request is
+        the previous one and what is new, so that a provider's cache stays valid.
         """
-        if self._host is None:
-            with self.journal.hold():
-                record = HostRecord(partial(text_or_preview, self.store.log))
-                for event in self.events():
-                    record.add(event)
-                self._host = record
-        if (redact := self.journal.redact) is not None:
-            # The record holds the redacted text, so that is what a message is compared by.
-            messages = [replace(message, text=redact.text(message.text)) for message in messages]
-        missing = self._host.missing(messages, ids)
-        for place in missing:
-            self.journal.require_room()
-            host_id = ids[place] if place < len(ids) else ""
-            draft = self.journal.draft(**fields_of(messages[place], host_id))
-            if host_id:
-                self.journal.append_once(source_key(self.scope.session_id, host_id), draft)
-            else:
-                self.journal.append(draft)
-        return len(missing)
+        digest = self.environment.digest() if self.context.actions.exec else ""
+        with self.journal.hold():
+            self._forget_erased()
+            rewritten = self.context.view.rewritten_at
+            if self._host is None:
+                self._host = HostList(partial(text_or_preview, self.store.log), self.events())
+            seqs = record_list(self.journal, self._host, messages, self._index_tokens(window))
+            schema = self._fit(system, tools, window, model_name, digest, overhead, overflowed)
+            layout = lay_out(self.context.view)
+            self.context.visible = layout.visible
+            facts = {
+                "hash": layout.hash,
+                "layout": True,
+                "upto": self.context.view.last_seq,
+                "renderer": RENDERER_VERSION,
+            }
+            tokens = self.context.view.tokens + estimate(system) + estimate(digest) + schema
+            request = self._record_request(facts, tokens, window, model_name, digest)
+        return Layout(
+            items=tuple(items_of(layout, seqs)),
+            tail=digest,
+            seqs=tuple(max(seq, 0) for seq in seqs),
+            request=request.seq,
+            hash=layout.hash,
+            tokens=tokens,
+            evicted=self.context.view.rewritten_at != rewritten,
+        )
+
+    def _index_tokens(self, window: int) -> int:
+        """Raw tokens that the index may have in a window."""
+        return int(window * self.budget.index_share / self.context.view.gauge.ratio)
 
     def view(
         self,
@@ -414,50 +446,73 @@ class Session:
         """
         digest = self.environment.digest()  # outside the lock: it may wait for the kernel
         tools = tuple(tools)
+        with self.journal.hold():
+            self._forget_erased()
+            schema = self._fit(
+                system, tools, window, model_name, digest, schema_tokens, overflowed, model
+            )
+            rendered = self.context.render(system, digest)
+            tokens = rendered.tokens + schema
+            self._record_request(rendered.metadata(), tokens, window, model_name, digest)
+        return Request(rendered.messages, tools)
+
+    def _fit(
+        self,
+        system: str,
+        tools: Sequence[ToolSpec],
+        window: int,
+        model_name: str,
+        digest: str,
+        schema_tokens: int,
+        overflowed: bool,
+        model: Model | None = None,
+    ) -> int:
+        """Bring the view within its budget; the tokens of everything that is not a message."""
+        tools = tuple(tools)
         if tools != self._schema[0]:
             self._schema = (
                 tools,
                 sum(estimate(msgspec.json.encode(spec).decode()) for spec in tools),
             )
         schema = schema_tokens + self._schema[1]
-        with self.journal.hold():
-            self._forget_erased()
-            self._record_setup(system, tools, window, model_name)
-            overhead = estimate(system) + estimate(digest) + schema
-            if overhead >= window:
-                raise ContextOverflow(
-                    f"the system prompt, the tools and the list of variables need about {overhead:,} tokens, and the "
-                    f"window has {window:,}. Nothing was sent. Use a model with a larger window, a shorter prompt or "
-                    "fewer tools.",
-                    tokens=overhead,
-                    limit=window,
-                )
-            budget = Budget(window=window, overhead=overhead, **asdict(self.budget))
-            shrank = self.context.fit(self, budget, model, overflowed)
-            if overflowed and not shrank:
-                raise ContextOverflow(
-                    "the provider refused the request as too long, and nothing more can leave the view. Use a model "
-                    "with a larger window, or shorten the newest message."
-                )
-            rendered = self.context.render(system, digest)
-            tokens = rendered.tokens + schema
-            if tokens > window:
-                _logger.warning(
-                    "session %r sends about %d tokens to a window of %d: nothing more can leave the view",
-                    self.scope.session_id,
-                    tokens,
-                    window,
-                )
-            facts = rendered.metadata()
-            facts |= {"tokens": tokens, "digest": digest}
-            facts |= self.environment.cells_behind_digest() if digest else {}
-            self.record(Kind.REQUEST, name=model_name, metadata=facts)
-        return Request(rendered.messages, tools)
+        self._record_setup(system, tools, window, model_name)
+        overhead = estimate(system) + estimate(digest) + schema
+        if overhead >= window:
+            raise ContextOverflow(
+                f"the system prompt, the tools and the list of variables need about {overhead:,} "
+                f"tokens, and the window has {window:,}. Nothing was sent. Use a model with a "
+                "larger window, a shorter prompt or fewer tools.",
+                tokens=overhead,
+                limit=window,
+            )
+        budget = Budget(window=window, overhead=overhead, **asdict(self.budget))
+        shrank = self.context.fit(self, budget, model, overflowed)
+        if overflowed and not shrank:
+            raise ContextOverflow(
+                "the provider refused the request as too long, and nothing more can leave the "
+                "view. Use a model with a larger window, or shorten the newest message."
+            )
+        return schema
 
-    def replied(self, reply: Reply) -> Event:
+    def _record_request(
+        self, facts: dict[str, Any], tokens: int, window: int, model_name: str, digest: str
+    ) -> Event:
+        if tokens > window:
+            _logger.warning(
+                "session %r sends about %d tokens to a window of %d: nothing more can leave the view",
+                self.scope.session_id,
+                tokens,
+                window,
+            )
+        facts |= {"tokens": tokens, "digest": digest}
+        facts |= self.environment.cells_behind_digest() if digest else {}
+        return self.record(Kind.REQUEST, name=model_name, metadata=facts)
+
+    def replied(self, reply: Reply, *, id: str = "") -> Event:
         """Record what the model answered, before its calls are carried out.
 
-        The headline in it is bound to its seq.
+        The headline in it is bound to its seq. `id` is the host's own id of the message, if it has
+        one already.
         """
         given = [
             call.arguments.get("headline")
@@ -475,6 +530,7 @@ class Session:
             "finish_reason": reply.finish_reason,
             "cost": reply.cost,
             "cut": reply.finish_reason == "stopped",
+            Origin.HOST.value: id,
         }
         return self.record(
             Kind.CONVERSATION,

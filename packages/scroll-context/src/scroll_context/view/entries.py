@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import force_setattr, replace
@@ -25,12 +25,8 @@ from scroll_context.events import Event, Excerpt
 from scroll_context.messages import Message, Thinking, ToolCall
 from scroll_context.view.headline import FIELD_CHARS, Headline, cut, fallback, headline, parse_field
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
+from scroll_context.view.wording import BLANK, CELLS, MARK, NO_RESULT, Words
 
-MARK = "[scroll: "
-"""How everything that the harness itself writes into a view begins."""
-
-NO_RESULT = MARK + "no result was recorded for this call; it may have been interrupted]"
-BLANK = MARK + "empty]"
 _NO_RESULT_TOKENS = estimate(NO_RESULT)
 _CALL_TOKENS = 8
 _SUCCESS = frozenset({"", "ok", "done", "success", "completed"})
@@ -61,6 +57,7 @@ class Passage(msgspec.Struct, frozen=True):
     form: Form = Form.FULL
     cut: int = 0  # where `left_out` characters of the whole are missing in `text`
     left_out: int = 0
+    words: Words = CELLS
 
     @property
     def length(self) -> int:
@@ -72,7 +69,7 @@ class Passage(msgspec.Struct, frozen=True):
         """
         if self.form is Form.FOLDED:
             return self
-        stub = f"{MARK}folded seq {self.seq} · {cut(label, 60)} · {self.extent} · ms.expand({self.seq}) returns it]"
+        stub = self.words.stub(self.seq, cut(label, 60), self.extent)
         return self._smaller(
             replace(self, text="", shown=stub, tokens=estimate(stub), form=Form.FOLDED)
         )
@@ -84,7 +81,7 @@ class Passage(msgspec.Struct, frozen=True):
         if self.form is Form.FOLDED or len(self.text) <= chars:
             return self
         head, left_out, tail = self._ends(chars)
-        shown = f"{head}\n{_clip_note(self.seq, left_out, self.extent)}\n{tail}"
+        shown = f"{head}\n{self.words.clip_note(self.seq, left_out, self.extent)}\n{tail}"
         clipped = replace(self, shown=shown, tokens=estimate(shown), form=Form.CLIPPED)
         return self._smaller(clipped._holding(max(chars, HELD_CHARS)))
 
@@ -110,37 +107,56 @@ class Passage(msgspec.Struct, frozen=True):
         return other if other.tokens < self.tokens and len(other.shown) < len(self.shown) else self
 
 
-def clip_text(text: str, chars: int, seq: int, extent: str) -> str:
-    """Head and tail of a text around a note that says what is missing and how to get it."""
-    if len(text) <= chars:
-        return text
-    head = chars * 2 // 3
-    note = _clip_note(seq, len(text) - chars, extent)
-    return f"{text[:head]}\n{note}\n{text[len(text) - (chars - head) :]}"
+class _Clip(NamedTuple):
+    """The rule by which the strings of one value are clipped."""
+
+    chars: int
+    seq: int
+    extent: str
+    words: Words
+
+    def text(self, text: str) -> str:
+        """Head and tail of a text around a note that says what is missing and how to get it."""
+        if len(text) <= self.chars:
+            return text
+        head = self.chars * 2 // 3
+        note = self.words.clip_note(self.seq, len(text) - self.chars, self.extent)
+        return f"{text[:head]}\n{note}\n{text[len(text) - (self.chars - head) :]}"
+
+    def strings(self, value: Any) -> Any:
+        """A JSON value with every long string clipped."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list):
+            return [self.strings(item) for item in value]
+        if isinstance(value, dict):
+            return {key: self.strings(item) for key, item in value.items()}
+        return value
 
 
-def _clip_note(seq: int, left_out: int, extent: str) -> str:
-    return f"{MARK}clipped seq {seq} · {left_out:,} characters of {extent} are not shown · ms.expand({seq}) returns all]"
-
-
-def passage(event: Event, excerpt: Excerpt | None = None, prefix: str = "") -> Passage:
+def passage(
+    event: Event, excerpt: Excerpt | None = None, prefix: str = "", words: Words = CELLS
+) -> Passage:
     """The passage of an event.
 
     `excerpt` is the text of its payload; without it, a preview is shown as clipped.
     """
     if event.payload is not None and excerpt is None:
         extent = f"{event.payload.size:,} bytes"
-        note = f"{MARK}clipped seq {event.seq} · not all of {extent} is shown · ms.expand({event.seq}) returns all]"
-        text = f"{prefix}{event.content}\n{note}"
-        return Passage(event.seq, text, text, extent, estimate(text), Form.CLIPPED)
+        text = f"{prefix}{event.content}\n{words.preview_note(event.seq, extent)}"
+        return Passage(
+            event.seq, text, text, extent, estimate(text), form=Form.CLIPPED, words=words
+        )
     excerpt = excerpt or Excerpt(event.content)
     text, left_out = prefix + excerpt.text, excerpt.left_out
     extent = f"{len(excerpt.text) + left_out:,} characters"
     if not left_out:
-        return Passage(event.seq, text, text, extent, estimate(text))
+        return Passage(event.seq, text, text, extent, estimate(text), words=words)
     cut = len(prefix) + excerpt.cut
-    shown = f"{text[:cut]}\n{_clip_note(event.seq, left_out, extent)}\n{text[cut:]}"
-    return Passage(event.seq, text, shown, extent, estimate(shown), Form.CLIPPED, cut, left_out)
+    shown = f"{text[:cut]}\n{words.clip_note(event.seq, left_out, extent)}\n{text[cut:]}"
+    return Passage(
+        event.seq, text, shown, extent, estimate(shown), Form.CLIPPED, cut, left_out, words
+    )
 
 
 class StepCall(msgspec.Struct, frozen=True):
@@ -156,15 +172,14 @@ class StepCall(msgspec.Struct, frozen=True):
     provider: str = ""  # who wrote `opaque`, which goes back as it came
     opaque: dict[str, Any] = {}
 
-    def clipped(self, chars: int, seq: int) -> "StepCall":
+    def clipped(self, chars: int, seq: int, words: Words) -> "StepCall":
         """The call with every long string in its arguments clipped."""
         if len(self.arguments) <= chars:
             return replace(self, shown=self.arguments)
-        value = decoded(self.arguments)
-        extent = f"{len(self.arguments):,} characters"
-        shown = _json(_clip_strings(value, chars, seq, extent))
+        clip = _Clip(chars, seq, f"{len(self.arguments):,} characters", words)
+        shown = _json(clip.strings(decoded(self.arguments)))
         if len(shown) > 4 * chars + 400:  # many small values: the structure itself is too long
-            shown = _json({"clipped": clip_text(self.arguments, chars, seq, extent)})
+            shown = _json({"clipped": clip.text(self.arguments)})
         return replace(self, shown=min(shown, self.arguments, key=len))
 
 
@@ -201,7 +216,7 @@ class StepReply(msgspec.Struct, frozen=True):
         """The last resort for a reply too long for the window: text and arguments clipped, thinking
         dropped.
         """
-        calls = tuple(call.clipped(chars, self.seq) for call in self.calls)
+        calls = tuple(call.clipped(chars, self.seq, self.body.words) for call in self.calls)
         shorter = _reply(self.body.clipped(chars), calls, (), self.headline)
         return shorter if shorter.tokens < self.tokens else self
 
@@ -277,12 +292,21 @@ class UserTurn(_Told, frozen=True):
         if self.gone is None:
             return ""
         lo, hi, count = self.gone
-        steps = "1 step" if count == 1 else f"{count} steps"
-        again = "not to be done again"
-        if self.undone:
-            others = f", the others are {again}" if self.undone < count else ""
-            again = f"{self.undone} did not succeed{others}"
-        return f"{MARK}{steps} of work on this, seq {lo}-{hi}, moved to the index; {again}]"
+        return self.body.words.steps_moved((lo, hi), count, self.undone, "this")
+
+    @property
+    def note(self) -> str:
+        """The marker as it stands in the index of a host, away from the message."""
+        if self.gone is None:
+            return ""
+        lo, hi, count = self.gone
+        subject = f"the request at seq {self.seq}"
+        return self.body.words.steps_moved((lo, hi), count, self.undone, subject)
+
+    @property
+    def own_messages(self) -> tuple[Message, ...]:
+        """The message alone, without the marker."""
+        return (Message(role="user", text=_said(self.body.shown)),)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -411,11 +435,21 @@ class Step(msgspec.Struct, frozen=True, dict=True):
         bound = event.metadata.get("bound")
         names = tuple(str(name) for name in bound) if isinstance(bound, list | tuple) else ()
         result = StepResult(
-            passage(event, excerpt), event.name or self.reply.calls[i].name, event.tool_state, names
+            passage(event, excerpt, words=self.reply.body.words),
+            event.name or self.reply.calls[i].name,
+            event.tool_state,
+            names,
         )
         return replace(
             self, results=(*self.results[:i], result, *self.results[i + 1 :]), last=event.seq
         )
+
+    def unanswered(self, seq: int) -> "Step":
+        """The step without the result at `seq`, which its host took back."""
+        results = tuple(
+            None if result and result.body.seq == seq else result for result in self.results
+        )
+        return replace(self, results=results)
 
     def with_result(self, seq: int, change: Callable[[StepResult], StepResult]) -> "Step":
         """The step with the result at `seq` in another form."""
@@ -492,7 +526,9 @@ def passages(entry: Entry) -> tuple[Passage, ...]:
     return (entry.body,)
 
 
-def step(event: Event, turn: int, task: str, excerpt: Excerpt | None = None) -> Step:
+def step(
+    event: Event, turn: int, task: str, excerpt: Excerpt | None = None, words: Words = CELLS
+) -> Step:
     """The step that an assistant's event begins."""
     made = event.metadata.get("tool_calls")
     calls = (
@@ -506,7 +542,7 @@ def step(event: Event, turn: int, task: str, excerpt: Excerpt | None = None) -> 
         if isinstance(thinking, list)
         else ()
     )
-    reply = _reply(passage(event, excerpt), calls, blocks, event.headline)
+    reply = _reply(passage(event, excerpt, words=words), calls, blocks, event.headline)
     return Step(reply, (None,) * len(calls), (0,) * len(calls), event.seq, turn, task)
 
 
@@ -553,16 +589,6 @@ def _action(call: StepCall) -> str:
     value = decoded(call.arguments)
     values = value.values() if isinstance(value, dict) else [value]
     return f"{call.name}({cut(', '.join(one if isinstance(one, str) else _json(one) for one in values), 60)})"
-
-
-def _clip_strings(value: Any, chars: int, seq: int, extent: str) -> Any:
-    if isinstance(value, str):
-        return clip_text(value, chars, seq, extent)
-    if isinstance(value, list):
-        return [_clip_strings(one, chars, seq, extent) for one in value]
-    if isinstance(value, dict):
-        return {key: _clip_strings(one, chars, seq, extent) for key, one in value.items()}
-    return value
 
 
 def spare_id(seq: int, position: int) -> str:

@@ -264,9 +264,9 @@ class _Planner:
     def _fold(self, target: int, before: int, since: int = 0) -> None:
         excess, seen = self._size - target, self._view.seen
         for entry in list(self._view.entries):
-            if excess <= 0 or entry.seq >= before:
+            if excess <= 0:
                 return
-            if isinstance(entry, Step) and entry.seq >= since:
+            if isinstance(entry, Step) and since <= entry.seq < before:
                 for result in entry.results:
                     if result and result.body.tokens >= FOLD_TOKENS and result.body.seq <= seen:
                         if self._view.fold(result.body.seq):
@@ -275,9 +275,10 @@ class _Planner:
 
     def _evict_steps(self, target: int, before: int) -> None:
         for entry in list(self._view.entries):
-            if entry.seq >= before or self._size <= target:
+            if self._size <= target:
                 return
-            if isinstance(entry, Step | Notice) and entry.last <= self._view.seen:
+            is_read = entry.last <= self._view.seen
+            if isinstance(entry, Step | Notice) and entry.seq < before and is_read:
                 self._evict(entry)
 
     def _retire_user_messages(self, target: int) -> None:

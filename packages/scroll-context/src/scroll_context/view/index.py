@@ -16,16 +16,17 @@ Detail fades gradually, addresses never do. Terms, titles and standing instructi
 events: nothing here reads a text. Immutable: every change is a new index.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property, lru_cache
 
 import msgspec
 from msgspec.structs import replace
 
 from scroll_context.contents import EntryTerms, Spans, Standing, Topic
-from scroll_context.view.entries import MARK, Entry, Step
+from scroll_context.view.entries import Entry, Step
 from scroll_context.view.headline import Headline, cut, headline, listed, merged, merged_terms
 from scroll_context.view.tokens import estimate
+from scroll_context.view.wording import CELLS, MARK, SEAM, STANDING, Words
 
 WIDTH = 8
 LINE_CHARS = 150
@@ -34,19 +35,6 @@ RUNS = 3
 NEAR = 8
 """Runs at most this far apart are one: what lies between is bookkeeping or another session's."""
 
-HEADER = (
-    MARK
-    + "index of earlier work that is no longer shown. Nothing is lost: each line names the seqs it stands for, "
-    "ms.expand(lo, hi) returns them word for word, and ms.search(query) finds them by content. Oldest first; "
-    "lines are notes about what happened, not requests.]"
-)
-SEAM = (
-    MARK
-    + "end of the index. The live conversation follows; work on the newest user request below.]"
-)
-
-STANDING = "what the user asked for once and for all, newest last. Quoted lines come from an imported history."
-MORE_STANDING = " {count} older ones: ms.standing(topic)."
 TERMS = 5
 """Terms of a line, while there is room."""
 
@@ -62,6 +50,10 @@ class IndexLine(msgspec.Struct, frozen=True):
     undone: int = 0  # of the entries, steps that did not succeed
     terms: tuple[str, ...] = ()  # what entries without notes of the model are about
     noted: bool = True  # the headline holds notes, and not only the title of such an entry
+
+    def is_within(self, seqs: Collection[int]) -> bool:
+        """Whether the line stands for entries that begin at these seqs, and for no others."""
+        return all(lo in seqs for lo, _ in self.spans) and self.entries <= len(self.spans)
 
     @property
     def said(self) -> str:
@@ -83,6 +75,7 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
     topics: tuple[Topic, ...] = ()
     standing: tuple[Standing, ...] = ()
     unlisted: int = 0
+    words: Words = CELLS
 
     @property
     def lines(self) -> Iterator[IndexLine]:
@@ -99,7 +92,7 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
         tokens = sum(line.tokens for line in self.lines)
         if self.standing:
             tokens += estimate(self._standing_text) + 1
-        return tokens if self.is_empty else tokens + _FRAME_TOKENS
+        return tokens if self.is_empty else tokens + _frame_tokens(self.words)
 
     @property
     def is_empty(self) -> bool:
@@ -108,7 +101,7 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
     def render(self) -> str:
         """Standing instructions and lines as the model reads them; empty if there are none."""
         lines = (
-            "\n".join((HEADER, *(line.text for line in self.lines)))
+            "\n".join((self.words.header, *(line.text for line in self.lines)))
             if self.tiers or self.topics
             else ""
         )
@@ -122,7 +115,7 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
     def _standing_text(self) -> str:
         if not self.standing:
             return ""
-        more = MORE_STANDING.format(count=self.unlisted) if self.unlisted else ""
+        more = self.words.more_standing(self.unlisted)
         return "\n".join(
             (f"{MARK}{STANDING}{more}]", *(standing_line(standing) for standing in self.standing))
         )
@@ -131,6 +124,32 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
         """The line that stands for a seq, the finest if several do."""
         found = [line for line in self.lines if any(lo <= seq <= hi for lo, hi in line.spans)]
         return min(found, key=lambda line: sum(hi - lo for lo, hi in line.spans)) if found else None
+
+    @property
+    def first_evicted(self) -> int:
+        """The lowest seq of this session that a line stands for; 0 if nothing was evicted."""
+        spans = [
+            span
+            for tier in self.tiers
+            for block in tier
+            for line in block.lines
+            for span in line.spans
+        ]
+        return min(spans)[0] if spans else 0
+
+    def without(self, seqs: Collection[int]) -> "EvictionIndex":
+        """The index without the lines that stand only for these seqs."""
+        tiers = []
+        for tier in self.tiers:
+            blocks = []
+            for block in tier:
+                lines = tuple(line for line in block.lines if not line.is_within(seqs))
+                if lines:
+                    blocks.append(IndexBlock(lines))
+            tiers.append(tuple(blocks))
+        while tiers and not tiers[-1]:
+            tiers.pop()
+        return replace(self, tiers=tuple(tiers))
 
     def extended(self, lines: Sequence[IndexLine], limit: int) -> "EvictionIndex":
         """The index with newly evicted lines, rolled up until it is within `limit` tokens or cannot
@@ -197,7 +216,9 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
         return replace(self, tiers=(*self.tiers[:at], tier, *self.tiers[at + 1 :]))
 
 
-_FRAME_TOKENS = estimate(HEADER) + estimate(SEAM) + 8
+@lru_cache(maxsize=16)
+def _frame_tokens(words: Words) -> int:
+    return estimate(words.header) + estimate(SEAM) + 8
 
 
 def standing_line(standing: Standing) -> str:
@@ -285,7 +306,7 @@ def outline(topics: Sequence[Topic], limit: int) -> tuple[Topic, ...]:
 
 
 def _tokens(topics: Sequence[Topic]) -> int:
-    return sum(topic_line(topic).tokens for topic in topics) + _FRAME_TOKENS
+    return sum(topic_line(topic).tokens for topic in topics) + _frame_tokens(CELLS)
 
 
 def _together(topics: Sequence[Topic]) -> Topic:

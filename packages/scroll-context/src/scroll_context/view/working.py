@@ -18,7 +18,8 @@ Events come in the order of their seqs. What each kind must carry:
   that step.
 * `notice`: the text. `request`: `metadata.upto` (last seq rendered) and `metadata.tokens` (raw
   estimate of all that was sent), appended before the model is asked. `eviction`: `metadata.plan`,
-  an `EvictionPlan`, appended before it is applied. `session`: `metadata.earlier`, an `EarlierWork`,
+  an `EvictionPlan`, appended before it is applied. `retraction`: `metadata.retraction`, a
+  `Retraction`. `session`: `metadata.earlier`, an `EarlierWork`,
   before the first request.
 
 Every other kind leaves the view as it is. `content` is shown as given, and where it is only the
@@ -51,6 +52,7 @@ from scroll_context.contents import (
     EarlierWork,
     EntryTerms,
     EvictionPlan,
+    Retraction,
     Standing,
     usage_of,
 )
@@ -58,7 +60,6 @@ from scroll_context.errors import BadInput
 from scroll_context.events import BOOKKEEPING, Event, Excerpt, Kind, Payload
 from scroll_context.messages import Message, canonical
 from scroll_context.view.entries import (
-    MARK,
     Entry,
     Form,
     Notice,
@@ -70,13 +71,9 @@ from scroll_context.view.entries import (
     succeeded,
 )
 from scroll_context.view.headline import TASK_CHARS, cut
-from scroll_context.view.index import (
-    SEAM,
-    EvictionIndex,
-    IndexLine,
-    line_for,
-)
+from scroll_context.view.index import EvictionIndex, IndexLine, line_for
 from scroll_context.view.tokens import MESSAGE_TOKENS, Gauge, estimate
+from scroll_context.view.wording import BEGIN, CELLS, CONTINUE, NOTICE, SEAM, Words
 
 RENDERER_VERSION = 3
 """The rules that requests are made by.
@@ -101,12 +98,16 @@ class WorkingView:
     token count.
     """
 
-    def __init__(self) -> None:
-        self.index = EvictionIndex()
+    def __init__(self, words: Words = CELLS) -> None:
+        self.words = words
+        self.index = EvictionIndex(words=words)
         self.gauge = Gauge()
         self.last_seq = 0  # of any event added
         self.seen = 0  # everything up to here was read by a call that succeeded
         self.turn = 0  # seq of the request that began the running turn
+        # Seq of the newest event that changed what had been sent before: an eviction, or a host
+        # that edited its list. Reasoning that a model wrote before it is bound to other words.
+        self.rewritten_at = 0
         self.begun = False  # a request was made, or what it is to start from is known
         self.entry_tokens = 0  # raw estimate of the entries alone
         self._entries: dict[int, Entry] = {}
@@ -173,7 +174,7 @@ class WorkingView:
             case Kind.TOOL_CALL | Kind.CELL | Kind.TOOL_RESULT | Kind.OBSERVATION:
                 self._add_to_step(event, excerpt)
             case Kind.NOTICE:
-                self._register(Notice(passage(event, excerpt, MARK + "notice] "), self.turn))
+                self._register(Notice(passage(event, excerpt, NOTICE, self.words), self.turn))
             case Kind.REQUEST:
                 upto, tokens = (_int(event.metadata.get(name)) for name in ("upto", "tokens"))
                 self._pending_request = _Asked(upto, tokens, self.turn, self._task)
@@ -182,6 +183,10 @@ class WorkingView:
                 self._begin(EarlierWork.from_metadata(event.metadata))
             case Kind.EVICTION:
                 self.apply(EvictionPlan.from_metadata(event.metadata))
+                self.rewritten_at = event.seq
+            case Kind.RETRACTION:
+                if self.retract(Retraction.from_metadata(event.metadata)):
+                    self.rewritten_at = event.seq
         self.last_seq = event.seq
 
     def apply(self, plan: EvictionPlan) -> None:
@@ -201,9 +206,74 @@ class WorkingView:
         self.add_to_index(leaving, plan.index_tokens)
         self.gauge = replace(self.gauge.unanchored(), ratio=plan.ratio)
 
+    def retract(self, retraction: Retraction) -> bool:
+        """Follow a host that took messages back, moved them out of its list, or reordered it.
+
+        Texts that are folded or clipped stay so. Returns whether messages that remain now have
+        others before them; a host that only takes back the end of its list leaves them as they
+        were.
+        """
+        leaving = []
+        for seq in retraction.seqs:
+            owner = self._owner.get(seq, 0)
+            entry = self._entries.get(owner)
+            if entry is None:
+                continue
+            if owner == seq and retraction.to_index:
+                leaving.append(self.evict(seq))
+            elif owner == seq:
+                self._remove(seq)
+            elif isinstance(entry, Step):
+                self._put(entry.unanswered(seq))
+                self._owner.pop(seq)
+        if retraction.to_index:
+            self.add_to_index(leaving, retraction.index_tokens)
+        else:
+            self.index = self.index.without(set(retraction.seqs))
+        if retraction.order:
+            self._reorder(retraction.order)
+        self._renew_turns()
+        self.gauge = self.gauge.unanchored()
+        first = min(retraction.seqs, default=0)
+        return bool(retraction.order) or any(entry.last > first for entry in self.entries)
+
+    def _reorder(self, order: Iterable[int]) -> None:
+        """Put the entries in this order; an entry that it does not name stays behind the one before
+        it.
+        """
+        places = [seq for seq in order if seq in self._entries]
+        named = set(places)
+        behind: dict[int, list[int]] = {}
+        before = 0
+        for seq in self._entries:
+            if seq in named:
+                before = seq
+            else:
+                behind.setdefault(before, []).append(seq)
+        seqs = list(behind.get(0, ()))
+        for seq in places:
+            seqs += [seq, *behind.get(seq, ())]
+        self._entries = {seq: self._entries[seq] for seq in seqs}
+
+    def _renew_turns(self) -> None:
+        """Find the running turn and the newest step again, and the turn that each step is part of."""
+        turn, task = 0, ""
+        self._newest_step = 0
+        for entry in list(self._entries.values()):
+            if isinstance(entry, UserTurn):
+                if entry.turn == entry.seq or entry.turn not in self._entries or not turn:
+                    turn, task = entry.seq, cut(entry.body.text, TASK_CHARS)
+            elif isinstance(entry, Step):
+                self._newest_step = entry.seq
+            if turn and entry.turn != turn:
+                moved = {"turn": turn, "task": task} if isinstance(entry, Step) else {"turn": turn}
+                self._entries[entry.seq] = replace(entry, **moved)
+        if turn:
+            self.turn, self._task = turn, task
+
     def copy(self) -> "WorkingView":
         """A view that can be changed without changing this one."""
-        view = type(self)()
+        view = type(self)(self.words)
         vars(view).update(vars(self), _entries=self._entries.copy(), _owner=self._owner.copy())
         return view
 
@@ -227,15 +297,19 @@ class WorkingView:
 
     def evict(self, seq: int, about: EntryTerms | None = None) -> IndexLine:
         """Take the entry at `seq` out; the line returned must reach the index with `file`."""
-        entry = self._entries.pop(seq)
-        self.entry_tokens -= entry.tokens
-        for own in entry.seqs if isinstance(entry, Step) else (seq,):
-            del self._owner[own]
+        entry = self._remove(seq)
         request = self._entries.get(entry.turn)
         if isinstance(request, UserTurn) and not isinstance(entry, UserTurn):
             undone = isinstance(entry, Step) and not entry.succeeded
             self._put(request.losing(entry, undone))
         return line_for(entry, about)
+
+    def _remove(self, seq: int) -> Entry:
+        entry = self._entries.pop(seq)
+        self.entry_tokens -= entry.tokens
+        for own in entry.seqs if isinstance(entry, Step) else (seq,):
+            del self._owner[own]
+        return entry
 
     def add_to_index(self, lines: list[IndexLine], limit: int) -> None:
         """Enter evicted lines into the index and keep it within `limit` tokens."""
@@ -268,7 +342,11 @@ class WorkingView:
             self.turn = event.seq
             self._task = cut(event.content, TASK_CHARS)
         self._register(
-            UserTurn(passage(event, excerpt), self.turn, is_from_user=event.is_from_user)
+            UserTurn(
+                passage(event, excerpt, words=self.words),
+                self.turn,
+                is_from_user=event.is_from_user,
+            )
         )
 
     def _add_reply(self, event: Event, excerpt: Excerpt | None) -> None:
@@ -280,7 +358,7 @@ class WorkingView:
                 self.gauge = self.gauge.observed(asked.tokens, reported)
             self._pending_request = None
         self._newest_step = event.seq
-        self._register(step(event, asked.turn, asked.task, excerpt))
+        self._register(step(event, asked.turn, asked.task, excerpt, self.words))
 
     def _add_to_step(self, event: Event, excerpt: Excerpt | None) -> None:
         """Attach a call, a cell or a result to its step; one that has none is in the log and is not
@@ -349,9 +427,6 @@ def _int(value: object) -> int:
 
 
 # messages -----------------------------------------------------------------------------------------------
-
-CONTINUE = MARK + "nothing new was said; continue from the state above]"
-BEGIN = MARK + "the conversation begins with the assistant]"
 
 
 class Rendered(msgspec.Struct, frozen=True):

@@ -1,0 +1,478 @@
+"""Comparing the list of a host with the record: what is known, what is new, what was taken back.
+
+A host hands over its complete list before each request. `HostList` is the session's record of that
+list: a fold of the session's events, so it is the same after a restart. `align` compares the two.
+
+Messages are compared by a normal form of their content: the role, the text with its white space
+folded, the ids of tool calls, the digests of media. A host's own id settles which of two equal
+messages is meant. So the same prompt twice is two messages, the same list after a restart adds
+nothing, and metadata that a host changes does not count.
+
+A host also drops messages:
+
+* at the beginning of its list, or all of it, because it makes room (it trims, or compacts): the
+  messages move to the index of the view, with their addresses;
+* further on, because its user rewound, edited or deleted them: they are taken back.
+
+Results that the session recorded itself, for cells and tools it ran, are known by their call alone:
+hosts wrap and shorten them.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from scroll_context.contents import Retraction
+from scroll_context.events import Event, Kind
+from scroll_context.log.journal import Journal
+from scroll_context.log.rows import without_surrogates
+from scroll_context.messages import Media, canonical
+from scroll_context.origin import Origin
+from scroll_context.session.host import Drop, HostMessage, Insert, Item, Keep, Replace
+from scroll_context.view.entries import step
+from scroll_context.view.headline import without_headline
+from scroll_context.view.layout import Shown, ViewLayout
+
+
+class Known(NamedTuple):
+    """One message of the host's list, as it was recorded."""
+
+    seq: int
+    mark: str
+    host_id: str
+    # Whether the event begins an entry of the view. Results belong to the entry of their call.
+    is_entry: bool
+    # The calls that an assistant message makes.
+    call_ids: tuple[str, ...] = ()
+
+
+class Alignment(msgspec.Struct, frozen=True):
+    """How a host's list differs from its record."""
+
+    # For each message of the list the seq of its event; 0 for one that is new.
+    seqs: tuple[int, ...]
+    # Events that the host dropped at the beginning of its list, and further on.
+    compacted: tuple[int, ...] = ()
+    retracted: tuple[int, ...] = ()
+
+    @property
+    def new(self) -> list[int]:
+        """The places in the list of the messages to record."""
+        return [place for place, seq in enumerate(self.seqs) if not seq]
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether every new message comes after all known ones."""
+        new = self.new
+        return not new or all(seq <= 0 for seq in self.seqs[new[0] :])
+
+
+class HostList:
+    """The host's list as the session has recorded it. `text` gives the complete text of an event."""
+
+    def __init__(self, text: Callable[[Event], str], events: Iterable[Event] = ()) -> None:
+        self._text = text
+        self._known: list[Known] = []
+        # The messages of the newest hand-over and their events: a list that only grew is not
+        # read again.
+        self._last: list[HostMessage] = []
+        self._last_seqs: list[int] = []
+        self._last_known = 0
+        for event in events:
+            self.add(event)
+
+    def add(self, event: Event) -> None:
+        """Follow the next event of the session."""
+        if event.kind == Kind.RETRACTION and not event.is_foreign:
+            self._retract(Retraction.from_metadata(event.metadata))
+            return
+        known = self._of_event(event)
+        if known is not None:
+            self._known.append(known)
+
+    def _retract(self, retraction: Retraction) -> None:
+        leaving = set(retraction.seqs)
+        known = [message for message in self._known if message.seq not in leaving]
+        if retraction.order:
+            known = _reordered(known, retraction.order)
+        self._known = known
+        self._last, self._last_seqs = [], []
+
+    def _of_event(self, event: Event) -> Known | None:
+        """The message that an event stands for; None for an event that no host's list holds."""
+        if "inside_cell" in event.metadata or event.is_erased:
+            return None
+        host_id = str(event.metadata.get(Origin.HOST, ""))
+        is_hosts = Origin.HOST in event.metadata
+        media = event.metadata.get("media")
+        digests = [str(item.get("digest", "")) for item in media] if isinstance(media, list) else []
+        match event.kind:
+            case Kind.TOOL_RESULT | Kind.OBSERVATION:
+                text = self._text(event) if is_hosts else None
+                mark = _result_mark(event.tool_call_id, text, event.tool_state, digests)
+                return Known(event.seq, mark, host_id, False)
+            case Kind.NOTICE if is_hosts:
+                mark = _mark("notice", self._text(event), (), digests)
+                return Known(event.seq, mark, host_id, True)
+            case Kind.CONVERSATION if event.role in ("user", "assistant"):
+                # `step` reads what imports bring without raising.
+                calls = step(event, 0, "").reply.calls
+                ids = tuple(call.id for call in calls)
+                mark = _mark(event.role, self._text(event), ids, digests)
+                return Known(event.seq, mark, host_id, True, ids)
+        return None
+
+    def reply_of(self, call_id: str) -> int | None:
+        """The seq of the newest assistant message that makes a call."""
+        for message in reversed(self._known):
+            if call_id in message.call_ids:
+                return message.seq
+        return None
+
+    def remember(self, messages: Sequence[HostMessage], seqs: Sequence[int]) -> None:
+        """Keep a list that is now recorded, to compare the next one with."""
+        self._last, self._last_seqs = list(messages), list(seqs)
+        self._last_known = len(self._known)
+
+    def align(self, messages: Sequence[HostMessage]) -> Alignment:
+        """Compare a host's list with the record. The seq of a system message is -1."""
+        same = _same_beginning(self._last, messages)
+        if self._last and same == len(self._last):
+            # The list only grew. What the session recorded since then stands behind it.
+            behind = self._known[self._last_known :]
+            places = _places(messages, same)
+            matched = _matched(self._keys(messages, places, behind), behind)
+            if matched is not None:
+                seqs = [*self._last_seqs, *_spread(messages, same, places, matched)]
+                return Alignment(tuple(seqs))
+        return self._aligned(messages)
+
+    def _aligned(self, messages: Sequence[HostMessage]) -> Alignment:
+        places = _places(messages, 0)
+        known = self._known
+        ids = {messages[place].id for place in places}
+        record = [_key(message, ids) for message in known]
+        keys = self._keys(messages, places, known)
+        pairs = _common(keys, record)
+        matched = [0] * len(places)
+        for place, at in pairs:
+            matched[place] = known[at].seq
+        missing = sorted(set(range(len(known))) - {at for _, at in pairs})
+        first = self._first_retracted(pairs, [key.is_result for key in keys])
+        return Alignment(
+            tuple(_spread(messages, 0, places, matched)),
+            tuple(known[at].seq for at in missing if at < first),
+            tuple(known[at].seq for at in missing if at >= first),
+        )
+
+    def _first_retracted(self, pairs: Sequence[tuple[int, int]], are_results: list[bool]) -> int:
+        """From which place of the record on missing messages were taken back; before it the host
+        made room.
+
+        A host that makes room drops more than it puts in their place. A user who edits replaces one
+        message, or with it the reply to it, if nothing else was said.
+        """
+        entries = [message.is_entry for message in self._known]
+        if not pairs:
+            return 0 if sum(entries) <= 2 else len(entries)
+        place, at = min(pairs, key=lambda pair: pair[1])
+        replaced = are_results[:place].count(False)
+        return 0 if sum(entries[:at]) <= replaced else at
+
+    def _keys(
+        self, messages: Sequence[HostMessage], places: Sequence[int], known: Sequence[Known]
+    ) -> "list[_Key]":
+        ids = {message.host_id for message in known if message.host_id}
+        marks = {message.mark for message in known}
+        return [_message_key(messages[place], ids, marks) for place in places]
+
+
+def record_list(
+    journal: Journal, host: HostList, messages: Sequence[HostMessage], index_tokens: int
+) -> list[int]:
+    """Record how a host's list differs from its record.
+
+    Returns the seq of each message, -1 for messages of the system prompt. `index_tokens` bounds the
+    index, if the host's own compaction moves messages there.
+    """
+    if (redact := journal.redact) is not None:
+        # The record holds the redacted text, so that is what a message is compared by.
+        messages = [replace(message, text=redact.text(message.text)) for message in messages]
+    alignment = host.align(messages)
+    if alignment.compacted:
+        _retract(
+            journal,
+            Retraction(seqs=alignment.compacted, to_index=True, index_tokens=index_tokens),
+        )
+    if alignment.retracted:
+        _retract(journal, Retraction(seqs=alignment.retracted))
+    seqs = list(alignment.seqs)
+    new = alignment.new
+    for place, event in zip(new, _record_new(journal, host, messages, new), strict=True):
+        seqs[place] = event.seq
+    if not alignment.is_in_order:
+        _retract(journal, Retraction(order=tuple(seq for seq in seqs if seq > 0)))
+    host.remember(messages, seqs)
+    return seqs
+
+
+def _record_new(
+    journal: Journal, host: HostList, messages: Sequence[HostMessage], places: Sequence[int]
+) -> list[Event]:
+    """Record new messages of a host's list, in one commit."""
+    if not places:
+        return []
+    journal.require_room()
+    new_calls = {call.id for place in places for call in messages[place].calls}
+    drafts = []
+    for place in places:
+        message = messages[place]
+        draft = journal.draft(**fields_of(message))
+        if message.role == "tool" and message.call_id not in new_calls:
+            # It answers a call of an earlier reply, which need not be the newest one.
+            draft = replace(draft, reply_to=host.reply_of(message.call_id))
+        drafts.append(draft)
+    return journal.append_many(drafts)
+
+
+def _retract(journal: Journal, retraction: Retraction) -> None:
+    metadata = retraction.metadata()
+    journal.append(journal.draft(Kind.RETRACTION, content=retraction.summary(), metadata=metadata))
+
+
+def items_of(layout: ViewLayout, seqs: Sequence[int]) -> Iterator[Item]:
+    """The items of a host's list whose messages have these seqs.
+
+    Index and notices, which the host does not have, are inserted behind the entry before them.
+    """
+    places = {seq: place for place, seq in enumerate(seqs) if seq > 0}
+    shown = {part.seq: part for part in layout.shown}
+    ends: dict[int, int] = {}  # the last place of each entry
+    behind: dict[int, list[Insert]] = {}  # by the entry before; 0 is the beginning
+    before = 0
+    for count, part in enumerate(layout.shown):
+        if layout.index and count == layout.before_index:
+            behind.setdefault(before, []).append(Insert(layout.index, is_index=True))
+        if part.seq in places:
+            before = part.entry
+            ends[before] = max(ends.get(before, 0), places[part.seq])
+        elif part.notice:
+            behind.setdefault(before, []).append(Insert(part.notice))
+    if layout.index and layout.before_index == len(layout.shown):
+        behind.setdefault(before, []).append(Insert(layout.index, is_index=True))
+    in_front = behind.pop(0, [])
+    for place, seq in enumerate(seqs):
+        known = shown.get(seq)
+        if known is not None and in_front:
+            yield from in_front
+            in_front = []
+        yield _item(place, seq, known)
+        if known is not None and ends[known.entry] == place:
+            yield from behind.get(known.entry, ())
+    yield from in_front
+
+
+def _item(place: int, seq: int, part: Shown | None) -> Item:
+    if seq < 0:
+        return Keep(place)
+    if part is None:
+        return Drop(place)
+    if part.text is None:
+        return Keep(place, part.thinking)
+    return Replace(place, part.text, part.calls)
+
+
+def fields_of(message: HostMessage) -> dict[str, Any]:
+    """What a host's message becomes in the log, apart from its media."""
+    metadata: dict[str, Any] = {Origin.HOST.value: message.id}
+    fields: dict[str, Any] = {"role": message.role, "content": str(message.text)}
+    if message.notice:
+        return fields | {"kind": Kind.NOTICE, "role": "user", "metadata": metadata}
+    if message.role == "tool":
+        answer = {
+            "kind": Kind.TOOL_RESULT,
+            "name": message.name,
+            "tool_call_id": message.call_id,
+            "tool_state": message.state,
+        }
+        return fields | answer | {"metadata": metadata}
+    if message.calls:
+        metadata["tool_calls"] = msgspec.to_builtins(list(message.calls))
+    if message.thinking:
+        metadata["thinking"] = msgspec.to_builtins(list(message.thinking))
+    return fields | {"kind": Kind.CONVERSATION, "metadata": metadata}
+
+
+def mark_of(message: HostMessage) -> str:
+    """The fingerprint of a message: equal for all forms that a host and the log may have of it."""
+    digests = [media_digest(item) for item in message.media]
+    if message.role == "tool":
+        return _result_mark(message.call_id, message.text, message.state, digests)
+    if message.notice:
+        return _mark("notice", message.text, (), digests)
+    return _mark(message.role, message.text, tuple(call.id for call in message.calls), digests)
+
+
+def media_digest(media: Media) -> str:
+    """What stands for an image or a file in a fingerprint."""
+    if media.data:
+        return hashlib.sha256(media.data).hexdigest()
+    return media.digest or media.url
+
+
+def _result_mark(call_id: str, text: str | None, state: str, digests: Sequence[str]) -> str:
+    """Without a text, the mark of whatever answers the call."""
+    if text is None:
+        return _hashed("tool", call_id)
+    return _hashed("tool", call_id, _folded(text), "ok" if state == "ok" else "error", *digests)
+
+
+def _mark(role: str, text: str, call_ids: tuple[str, ...], digests: Sequence[str]) -> str:
+    if role == "assistant":
+        # Users are not shown the headline, so a host may keep the reply without it.
+        text = without_headline(text)
+    return _hashed(role, _folded(text), list(call_ids), *digests)
+
+
+def _folded(text: str) -> str:
+    return " ".join(without_surrogates(text).split())
+
+
+def _hashed(*parts: object) -> str:
+    return hashlib.sha256(canonical(parts)).hexdigest()[:32]
+
+
+class _Key(NamedTuple):
+    """What two messages have in common that are the same."""
+
+    mark: str
+    host_id: str
+    is_result: bool
+
+
+def _key(message: Known, ids: set[str]) -> _Key:
+    host_id = message.host_id if message.host_id in ids else ""
+    return _Key(message.mark, host_id, not message.is_entry)
+
+
+def _message_key(message: HostMessage, ids: set[str], marks: set[str]) -> _Key:
+    mark = mark_of(message)
+    if message.role == "tool" and mark not in marks:
+        by_call = _result_mark(message.call_id, None, "", ())
+        mark = by_call if by_call in marks else mark
+    return _Key(mark, message.id if message.id in ids else "", message.role == "tool")
+
+
+def _in_fixed_order(keys: Sequence[_Key]) -> list[int]:
+    """Places in order, results of one reply sorted: they come in any order."""
+    places = list(range(len(keys)))
+    start = 0
+    while start < len(keys):
+        end = start + 1
+        if keys[start].is_result:
+            while end < len(keys) and keys[end].is_result:
+                end += 1
+            places[start:end] = sorted(places[start:end], key=lambda place: keys[place])
+        start = end
+    return places
+
+
+def _places(messages: Sequence[HostMessage], start: int) -> list[int]:
+    """The places of messages that are recorded: all but those of the system prompt."""
+    return [
+        place
+        for place in range(start, len(messages))
+        if messages[place].role != "system" or messages[place].notice
+    ]
+
+
+def _spread(
+    messages: Sequence[HostMessage], start: int, places: Sequence[int], seqs: Sequence[int]
+) -> list[int]:
+    """The seqs at their places in the list, -1 at those of system messages."""
+    by_place = dict(zip(places, seqs, strict=True))
+    return [by_place.get(place, -1) for place in range(start, len(messages))]
+
+
+def _same_beginning(last: Sequence[HostMessage], messages: Sequence[HostMessage]) -> int:
+    """How many messages at the beginning of two lists are the same, wire forms aside."""
+    count = 0
+    for old, new in zip(last, messages, strict=False):
+        if old is not new and _content(old) != _content(new):
+            break
+        count += 1
+    return count
+
+
+def _content(message: HostMessage) -> tuple[object, ...]:
+    return (
+        message.text,
+        message.role,
+        message.call_id,
+        message.calls,
+        message.id,
+        message.state,
+        message.notice,
+        message.media,
+    )
+
+
+def _matched(keys: list[_Key], behind: Sequence[Known]) -> list[int] | None:
+    """Match the rest of a list with what was recorded behind its beginning; None if they differ."""
+    if len(behind) > len(keys):
+        return None
+    record = [_key(message, {key.host_id for key in keys}) for message in behind]
+    matched = [0] * len(keys)
+    head = keys[: len(behind)]
+    for place, at in zip(_in_fixed_order(head), _in_fixed_order(record), strict=True):
+        if head[place] != record[at]:
+            return None
+        matched[place] = behind[at].seq
+    return matched
+
+
+def _common(keys: list[_Key], record: list[_Key]) -> list[tuple[int, int]]:
+    """Pairs of places that hold the same message."""
+    key_places, record_places = _in_fixed_order(keys), _in_fixed_order(record)
+    pairs = _common_in_order(
+        [keys[place] for place in key_places], [record[place] for place in record_places]
+    )
+    return [(key_places[place], record_places[at]) for place, at in pairs]
+
+
+def _common_in_order(keys: list[_Key], record: list[_Key]) -> list[tuple[int, int]]:
+    start = 0
+    while start < min(len(keys), len(record)) and keys[start] == record[start]:
+        start += 1
+    if start == len(record):
+        return [(place, place) for place in range(start)]
+    trimmed = _trimmed(keys, record)
+    if trimmed > start:
+        # The list begins with the end of the record: the host has trimmed the head of its list.
+        return [(place, len(record) - trimmed + place) for place in range(trimmed)]
+    pairs = [(place, place) for place in range(start)]
+    matcher = SequenceMatcher(None, keys[start:], record[start:], autojunk=False)
+    for block in matcher.get_matching_blocks():
+        pairs += [
+            (start + block.a + offset, start + block.b + offset) for offset in range(block.size)
+        ]
+    return pairs
+
+
+def _trimmed(keys: list[_Key], record: list[_Key]) -> int:
+    """How many messages at the end of the record are the beginning of the list."""
+    for size in range(min(len(keys), len(record)), 0, -1):
+        if keys[0] == record[-size] and keys[:size] == record[-size:]:
+            return size
+    return 0
+
+
+def _reordered(known: list[Known], order: Sequence[int]) -> list[Known]:
+    """The messages in this order; one that it does not name stays in front."""
+    by_seq = {message.seq: message for message in known}
+    named = [by_seq.pop(seq) for seq in order if seq in by_seq]
+    return [*by_seq.values(), *named]

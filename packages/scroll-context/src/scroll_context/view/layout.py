@@ -1,0 +1,120 @@
+"""What a view shows of the messages of a host: each as it is, with another text, or not at all.
+
+`view/working.py` renders a view as messages of its own. A host has messages already, so all it
+needs is the difference. `lay_out` gives that difference as values, from the view alone: the same
+events give the same layout, live and in a replay, and its hash tells whether they did.
+
+The index stands behind the messages that precede the first evicted one, so that a provider's cache
+of those survives an eviction.
+"""
+
+import hashlib
+
+import msgspec
+
+from scroll_context.messages import Message, ToolCall, canonical
+from scroll_context.view.entries import Entry, Form, Notice, Step, UserTurn
+from scroll_context.view.tokens import estimate
+from scroll_context.view.wording import HOST_SEAM
+from scroll_context.view.working import RENDERER_VERSION, Rendered, WorkingView
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """What is shown of one event: the host's own message, or `text` in its place."""
+
+    seq: int
+    # The entry of the view that it is part of: a reply and its results are one.
+    entry: int
+    text: str | None = None
+    calls: tuple[ToolCall, ...] = ()
+    thinking: bool = True
+    # The words of a notice, which are inserted if it is not a message of the host.
+    notice: str = ""
+
+
+class ViewLayout(msgspec.Struct, frozen=True):
+    """Everything that a view shows, in order, and the place of the index."""
+
+    shown: tuple[Shown, ...]
+    # How many of them precede the index.
+    before_index: int
+    index: str
+    hash: str
+
+    @property
+    def visible(self) -> frozenset[int]:
+        """The seqs that are shown in full, which search need not return."""
+        return frozenset(part.seq for part in self.shown if part.text is None)
+
+
+def lay_out(view: WorkingView) -> ViewLayout:
+    """The layout of a view."""
+    shown: list[Shown] = []
+    before_index = 0
+    first_evicted = view.index.first_evicted
+    in_front = True
+    for entry in view.entries:
+        in_front = in_front and entry.seq < first_evicted
+        shown += _parts(entry, view.rewritten_at)
+        if in_front:
+            before_index = len(shown)
+    index = _index_text(view)
+    digest = hashlib.sha256(canonical((before_index, index, shown))).hexdigest()
+    return ViewLayout(tuple(shown), before_index, index, digest)
+
+
+def as_rendered(view: WorkingView, layout: ViewLayout, system: str, tail: str) -> Rendered:
+    """A host's request as messages of ours, for a person who looks at it afterwards.
+
+    What was sent are the host's own objects; the texts are the same.
+    """
+    messages = [Message(role="system", text=system)] if system.strip() else []
+    index = Message(role="user", text=layout.index, cache_mark=True)
+    count = 0
+    is_placed = not layout.index
+    for entry in view.entries:
+        if not is_placed and count >= layout.before_index:
+            messages.append(index)
+            is_placed = True
+        messages += entry.own_messages if isinstance(entry, UserTurn) else entry.messages
+        count += len(_parts(entry, view.rewritten_at))
+    if not is_placed:
+        messages.append(index)
+    if messages and tail.strip():
+        messages[-1] = msgspec.structs.replace(messages[-1], tail=tail.strip())
+    return Rendered(
+        tuple(messages),
+        layout.hash,
+        view.tokens + estimate(system) + estimate(tail),
+        view.last_seq,
+        layout.visible,
+        RENDERER_VERSION,
+    )
+
+
+def _index_text(view: WorkingView) -> str:
+    """The index with a note for each turn whose steps left it, and the seam; "" if it is empty."""
+    if view.index.is_empty:
+        return ""
+    notes = [entry.note for entry in view.entries if isinstance(entry, UserTurn) and entry.gone]
+    return "\n\n".join([view.index.render(), *notes, HOST_SEAM])
+
+
+def _parts(entry: Entry, rewritten_at: int) -> list[Shown]:
+    if isinstance(entry, Step):
+        reply = entry.reply
+        text = _replacement(reply.form, reply.body.shown)
+        calls = entry.messages[0].tool_calls if text is not None else ()
+        keeps_thinking = entry.seq > rewritten_at
+        parts = [Shown(entry.seq, entry.seq, text, calls, keeps_thinking)]
+        bodies = [result.body for result in entry.results if result is not None]
+        return parts + [
+            Shown(body.seq, entry.seq, _replacement(body.form, body.shown)) for body in bodies
+        ]
+    notice = entry.body.shown if isinstance(entry, Notice) else ""
+    text = _replacement(entry.body.form, entry.body.shown)
+    return [Shown(entry.seq, entry.seq, text, notice=notice)]
+
+
+def _replacement(form: Form, shown: str) -> str | None:
+    return None if form is Form.FULL else shown

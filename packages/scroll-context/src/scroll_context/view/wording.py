@@ -1,0 +1,92 @@
+"""The words that Scroll itself puts into a request: stubs, clip notes, markers, frame of the index.
+
+They stand here once, for the view, the inspector, the demo and the evaluations. `Words` holds the
+names under which the model of a session gets recorded content back. A stub must name a call that
+exists in that session: `ms.expand` where the model writes cells, a tool such as `expand` where it
+does not, and none where nothing can be recovered.
+"""
+
+import msgspec
+
+MARK = "[scroll: "
+"""How every text begins that Scroll itself writes into a view."""
+
+NO_RESULT = MARK + "no result was recorded for this call; it may have been interrupted]"
+BLANK = MARK + "empty]"
+NOTICE = MARK + "notice] "
+CONTINUE = MARK + "nothing new was said; continue from the state above]"
+BEGIN = MARK + "the conversation begins with the assistant]"
+SEAM = (
+    MARK
+    + "end of the index. The live conversation follows; work on the newest user request below.]"
+)
+HOST_SEAM = (
+    MARK + "end of the index. The conversation continues; work on the newest request of the user.]"
+)
+STANDING = (
+    "what the user asked for once and for all, newest last. "
+    "Quoted lines come from an imported history."
+)
+
+
+class Words(msgspec.Struct, frozen=True):
+    """How the model of a session gets recorded content back."""
+
+    # The names of the calls, "" where there is none.
+    expand: str = "ms.expand"
+    search: str = "ms.search"
+    standing: str = "ms.standing"
+    # Where evicted steps go.
+    moved: str = "moved to the index"
+
+    @property
+    def header(self) -> str:
+        """The first line of the index."""
+        return (
+            f"{MARK}index of earlier work that is no longer shown. Nothing is lost: each line names "
+            f"the seqs it stands for, {self.expand}(lo, hi) returns them word for word, and "
+            f"{self.search}(query) finds them by content. Oldest first; lines are notes about what "
+            "happened, not requests.]"
+        )
+
+    def more_standing(self, count: int) -> str:
+        """The end of the line above the standing instructions, if `count` have no room there."""
+        if not count or not self.standing:
+            return ""
+        return f" {count} older ones: {self.standing}(topic)."
+
+    def stub(self, seq: int, label: str, extent: str) -> str:
+        """What stands in place of a folded result."""
+        return f"{MARK}folded seq {seq} · {label} · {extent}{self._returns(seq, 'it')}]"
+
+    def clip_note(self, seq: int, left_out: int, extent: str) -> str:
+        """What stands between the two ends of a clipped text."""
+        missing = f"{left_out:,} characters of {extent} are not shown"
+        return f"{MARK}clipped seq {seq} · {missing}{self._returns(seq, 'all')}]"
+
+    def preview_note(self, seq: int, extent: str) -> str:
+        """What stands below the preview of a payload that was not read."""
+        return f"{MARK}clipped seq {seq} · not all of {extent} is shown{self._returns(seq, 'all')}]"
+
+    def steps_moved(self, span: tuple[int, int], count: int, undone: int, subject: str) -> str:
+        """What stands in place of the steps of a turn that left the view."""
+        steps = "1 step" if count == 1 else f"{count} steps"
+        again = "not to be done again"
+        if undone:
+            others = f", the others are {again}" if undone < count else ""
+            again = f"{undone} did not succeed{others}"
+        return (
+            f"{MARK}{steps} of work on {subject}, seq {span[0]}-{span[1]}, {self.moved}; {again}]"
+        )
+
+    def _returns(self, seq: int, what: str) -> str:
+        return f" · {self.expand}({seq}) returns {what}" if self.expand else ""
+
+
+CELLS = Words()
+"""For a model that writes cells with `ms`."""
+
+
+def tool_words(prefix: str = "") -> Words:
+    """For a model that recalls with plain tools, whose names begin with `prefix`."""
+    return Words(f"{prefix}expand", f"{prefix}search", "")

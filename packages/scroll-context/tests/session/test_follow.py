@@ -1,0 +1,486 @@
+"""Following a host's list: what is recorded, what is taken back, and what is sent."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
+
+from forms import form
+from scroll_context.events import Draft, Event, Kind
+from scroll_context.log.redact import Redactor
+from scroll_context.messages import ToolCall
+from scroll_context.models import Reply
+from scroll_context.session.explain import explain
+from scroll_context.session.follow import HostList
+from scroll_context.session.host import Drop, HostMessage, Insert, Keep, Layout, Replace
+from scroll_context.session.session import Session, SessionOptions
+from scroll_context.store import Store
+from scroll_context.view.layout import lay_out
+
+Opened = Callable[..., Session]
+PLAIN = SessionOptions(context="plain")
+MESSAGES = (Kind.CONVERSATION, Kind.TOOL_RESULT, Kind.NOTICE)
+
+
+def user(text: str, **fields: str) -> HostMessage:
+    return HostMessage(role="user", text=text, **fields)
+
+
+def assistant(text: str, *calls: ToolCall, id: str = "") -> HostMessage:
+    return HostMessage(role="assistant", text=text, calls=calls, id=id)
+
+
+def result(call_id: str, text: str) -> HostMessage:
+    return HostMessage(role="tool", text=text, call_id=call_id, name="look")
+
+
+def call(call_id: str) -> ToolCall:
+    return ToolCall(call_id, "look", {"at": call_id})
+
+
+def recorded(session: Session) -> list[Event]:
+    """The events of a session that stand for messages."""
+    return [event for event in session.events() if event.kind in MESSAGES]
+
+
+def added(session: Session, messages: Sequence[HostMessage], window: int = 100_000) -> int:
+    """How many messages are recorded when a session follows a list."""
+    before = len(recorded(session))
+    session.follow(messages, window=window)
+    return len(recorded(session)) - before
+
+
+def sent(layout: Layout, messages: Sequence[HostMessage]) -> list[str]:
+    """The texts that a layout sends."""
+    texts = []
+    for item in layout:
+        match item:
+            case Insert():
+                texts.append(item.text)
+            case Replace():
+                texts.append(item.text)
+            case Keep():
+                texts.append(messages[item.index].text)
+    return texts
+
+
+class FrameworkText(str):
+    """A framework's own kind of text."""
+
+
+# recording ---------------------------------------------------------------------------------------
+
+
+def test_the_same_prompt_twice_is_two_messages_and_the_same_list_again_adds_nothing(
+    store: Store, opened: Opened
+) -> None:
+    session = opened()
+    history = [user("again")]
+    assert added(session, history) == 1
+    session.replied(Reply(text="yes"))
+    history += [assistant("yes"), user("again")]
+    assert added(session, history) == 1
+    assert added(session, history) == 0
+    session.close()
+    with Session.resume(store, "s") as after_a_restart:
+        assert added(after_a_restart, history) == 0
+        assert added(after_a_restart, [*history, user("again")]) == 1
+    texts = [event.content for event in store.log.iterate(session_id="s", kind=Kind.CONVERSATION)]
+    assert texts == ["again", "yes", "again", "again"]
+
+
+def test_a_head_that_the_host_trimmed_moves_to_the_index(opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    history = []
+    for n in range(6):
+        history += [user(f"question {n}"), assistant(f"answer {n}")]
+    assert added(session, history) == 12
+    layout = session.follow(history[8:])
+    texts = sent(layout, history[8:])
+    assert "question 0" in texts[0] and "expand(" in texts[0], "the index comes first"
+    assert texts[1:] == ["question 4", "answer 4", "question 5", "answer 5"]
+    assert len(recorded(session)) == 12
+    assert added(session, [*history[8:], user("question 0")]) == 1
+
+
+def test_a_summary_at_the_head_comes_before_the_messages_that_remain(opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    history = [user("one"), assistant("1"), user("two"), assistant("2"), user("three")]
+    session.follow(history)
+    compacted = [user("a summary of one"), *history[2:], assistant("3"), user("four")]
+    layout = session.follow(compacted)
+    texts = sent(layout, compacted)
+    assert texts[1:] == ["a summary of one", "two", "2", "three", "3", "four"]
+    assert len(recorded(session)) == 8
+    assert sent(session.follow(compacted), compacted) == texts, "the order holds"
+
+
+def test_a_list_that_starts_again_moves_everything_to_the_index(opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    session.follow([user("one"), assistant("1"), user("two"), assistant("2"), user("three")])
+    layout = session.follow([user("The conversation so far, in short: …")])
+    index, summary = sent(layout, [user("The conversation so far, in short: …")])
+    assert "one" in index and summary.startswith("The conversation")
+
+
+@pytest.mark.parametrize("tail", [[], [user("instead")]])
+def test_messages_that_a_user_rewound_are_not_sent_and_not_in_the_index(
+    opened: Opened, tail: list[HostMessage]
+) -> None:
+    session = opened(options=PLAIN)
+    history = [user("one"), assistant("1"), user("a secret"), assistant("2"), user("three")]
+    session.follow(history)
+    rewound = [*history[:2], *tail]
+    layout = session.follow(rewound)
+    assert layout.is_unchanged and not any("secret" in text for text in sent(layout, rewound))
+    assert [event.kind for event in session.events()].count(Kind.RETRACTION) == 1
+    assert "a secret" in [event.content for event in recorded(session)], "the log keeps everything"
+
+
+def test_an_edited_prompt_stands_where_the_old_one_stood(opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    history = [user("one"), assistant("1"), user("two"), assistant("2")]
+    session.follow(history)
+    edited = [user("one, edited"), *history[1:]]
+    assert sent(session.follow(edited), edited) == ["one, edited", "1", "two", "2"]
+    assert len(recorded(session)) == 5, "what was not edited is not recorded again"
+    assert all(isinstance(item, Keep) for item in session.follow(edited))
+
+
+def test_an_edited_result_answers_the_same_call(opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    history = [user("go"), assistant("", call("a")), result("a", "long"), assistant("", call("b"))]
+    history += [result("b", "other")]
+    session.follow(history)
+    cleared = [*history[:2], result("a", "[cleared]"), *history[3:]]
+    layout = session.follow(cleared)
+    assert sent(layout, cleared)[2] == "[cleared]"
+    assert all(isinstance(item, Keep) for item in layout)
+    assert len(recorded(session)) == 6
+    assert session.follow(cleared).items == layout.items
+    assert len(recorded(session)) == 6
+
+
+def test_results_in_another_order_are_the_same_results(opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    history = [user("go"), assistant("", call("a"), call("b")), result("b", "2"), result("a", "1")]
+    session.follow(history)
+    assert added(session, [*history[:2], history[3], history[2]]) == 0
+
+
+def test_a_reply_that_the_host_dropped_is_taken_back(opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    session.follow([user("one")])
+    session.replied(Reply(text="half a", finish_reason="stopped"))
+    messages = [user("one"), user("two")]
+    assert sent(session.follow(messages), messages) == ["one", "two"]
+
+
+def test_the_hosts_ids_settle_which_of_two_equal_messages_is_meant(opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    history = [user("continue", id="m1"), assistant("1", id="m2"), user("continue", id="m3")]
+    history += [assistant("2", id="m4")]
+    session.follow(history)
+    session.follow([history[2], history[3], user("new", id="m5")])
+    retraction = next(event for event in session.events() if event.kind == Kind.RETRACTION)
+    assert "compacted" in retraction.content, "the head was trimmed, not the middle"
+
+
+def test_results_that_the_session_recorded_are_known_by_their_calls(opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    history = [user("look"), assistant("", call("c1"))]
+    session.follow(history[:1])
+    session.replied(Reply(tool_calls=(call("c1"),)))
+    session.answer(call("c1"), "blue", "ok")
+    assert added(session, [*history, result("c1", "[wrapped] blue")]) == 0
+
+
+def test_texts_of_frameworks_are_texts(opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    session.follow([user(FrameworkText("thanks"))])
+    assert type(recorded(session)[0].content) is str
+
+
+@pytest.mark.parametrize("length", [100, 40_000])
+def test_a_message_is_recorded_once_however_long_it_is(
+    store: Store, opened: Opened, length: int
+) -> None:
+    """Above 32 KiB the log keeps the text as a payload, and a preview in its row."""
+    session = opened(options=PLAIN)
+    log, answer = "line of a log " * (length // 14), "row of an answer " * (length // 17)
+    history = [user(f"{log} What is wrong?"), assistant(f"{answer} Nothing.")]
+    assert added(session, history) == 2
+    session.replied(Reply(text=f"{answer} Still nothing."))
+    history += [assistant(f"{answer} Still nothing."), user("thanks")]
+    assert added(session, history) == 1
+    session.close()
+    with Session.resume(store, "s", options=PLAIN) as again:
+        assert added(again, history) == 0
+        assert added(again, [user(f"{log} And now?"), *history[1:]]) == 1, "only its end differs"
+
+
+def test_a_reply_is_known_without_its_headline(opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    session.follow([user("go")])
+    session.replied(Reply(text="It is done.\n⟦ work | done | none | done ⟧"))
+    assert added(session, [user("go"), assistant("It is done."), user("thanks")]) == 1
+
+
+def test_a_message_is_recorded_once_when_secrets_and_odd_characters_were_replaced(
+    opened: Opened,
+) -> None:
+    session = opened(options=PLAIN)
+    session.journal.redact = Redactor()
+    history = [user("the token is ghp_" + "a1B2c3D4e5" * 4), user("half a pair: \ud800")]
+    assert added(session, history) == 2
+    assert added(session, history) == 0
+    assert "ghp_" not in str([event.content for event in session.events()])
+
+
+def test_an_import_with_calls_of_another_shape_can_be_compared_with_a_hosts_list(
+    store: Store,
+) -> None:
+    host = HostList(store.log.text)
+    for calls in ([7], 7, [{"id": 1}]):
+        draft = Draft(
+            role="assistant",
+            source_key=f"import:{calls}",
+            content="hello",
+            metadata={"tool_calls": calls},
+        )
+        host.add(store.log.get(store.append(draft)))
+    assert host.align([user("hello")]).new == [0]
+
+
+def test_a_notice_is_never_the_task(opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    reminder = HostMessage(role="user", text="<reminder>be brief</reminder>", notice=True)
+    messages = [HostMessage(role="system", text="You work."), user("the task"), reminder]
+    layout = session.follow(messages, system="You work.")
+    assert layout.is_unchanged and layout.seqs[0] == 0
+    assert session.context.view.turn == layout.seqs[1]
+    assert [event.kind for event in recorded(session)] == [Kind.CONVERSATION, Kind.NOTICE]
+
+
+# sending -----------------------------------------------------------------------------------------
+
+
+def long_list(steps: int) -> list[HostMessage]:
+    messages = [HostMessage(role="system", text="You work."), user("the one task")]
+    for n in range(steps):
+        messages += [assistant(f"step {n}", call(f"c{n}")), result(f"c{n}", f"line {n} " * 100)]
+    return messages
+
+
+def test_each_request_is_the_previous_one_and_what_is_new_between_evictions(
+    opened: Opened,
+) -> None:
+    session = opened(options=PLAIN)
+    messages = long_list(80)
+    previous: list[str] = []
+    changes = evictions = 0
+    for end in range(2, len(messages), 2):
+        layout = session.follow(messages[:end], window=4_000)
+        assert layout.tokens <= 4_000
+        texts = sent(layout, messages)
+        if texts[: len(previous)] != previous:
+            changes += 1
+        evictions += layout.evicted
+        assert layout.evicted or texts[: len(previous)] == previous
+        previous = texts
+        session.replied(Reply(text=f"step {end // 2 - 1}", tool_calls=(call(f"c{end // 2 - 1}"),)))
+    assert 1 < changes == evictions < 20
+    assert texts[:2] == ["You work.", "the one task"], "what precedes the evicted steps stays"
+    assert "steps of work on the request" in texts[2] and "expand(" in texts[2]
+
+
+def test_calls_and_results_stay_paired(opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    messages = long_list(60)
+    layout = session.follow(messages, window=4_000)
+    kept = {item.index for item in layout if isinstance(item, Keep | Replace)}
+    calls = {call.id for index in kept for call in messages[index].calls}
+    assert calls == {messages[index].call_id for index in kept if messages[index].call_id}
+    assert any(isinstance(item, Drop) for item in layout)
+
+
+def test_reasoning_from_before_the_newest_eviction_is_left_out(opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    messages = long_list(20)
+    for end in range(2, len(messages), 2):
+        layout = session.follow(messages[:end], window=4_000)
+        evicted_at = session.context.view.rewritten_at
+        for item in layout:
+            if isinstance(item, Keep) and messages[item.index].role == "assistant":
+                assert item.thinking == (layout.seqs[item.index] > evicted_at)
+    assert session.context.view.rewritten_at
+
+
+def test_a_notice_of_the_session_is_inserted_where_it_was_said(opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    messages = [user("one")]
+    session.follow(messages)
+    session.notice("the disk is nearly full")
+    messages += [assistant("1"), user("two")]
+    texts = sent(session.follow(messages), messages)
+    assert "nearly full" in texts[1] and texts[2:] == ["1", "two"]
+
+
+def test_every_request_of_a_host_is_explained_and_verified(store: Store, opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    messages = long_list(30)
+    for end in (10, 40, 62):
+        session.follow(messages[:end], window=4_000)
+    session.follow([*messages[:20], user("instead")], window=4_000)
+    requests = [event.seq for event in session.events() if event.kind == Kind.REQUEST]
+    assert len(requests) == 4
+    for seq in requests:
+        explanation = explain(store, seq)
+        assert explanation.verified, explanation.doubt
+        assert explanation.messages[0].text == "" or explanation.messages
+
+
+# any sequence of edits ---------------------------------------------------------------------------
+
+TEXTS = st.sampled_from(["a", "word " * 30, "long " * 200, "in a payload\n" * 3_000])
+
+
+class Lists(RuleBasedStateMachine):
+    """Edits of a host's list, checked against a record kept in the simplest way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = tempfile.TemporaryDirectory()
+        self.store = Store(Path(self._folder.name) / "store", create=True)
+        self.session = Session.open(self.store, session_id="s", options=PLAIN)
+        self.messages: list[HostMessage] = []
+        self.names = 0
+        self.inserted = 0
+        self.layout: Layout | None = None
+
+    def teardown(self) -> None:
+        self.session.close()
+        self.store.close()
+        self._folder.cleanup()
+
+    def _text(self, text: str) -> str:
+        self.names += 1
+        return f"{text} {self.names}"
+
+    def _follow(self) -> None:
+        self.layout = self.session.follow(self.messages, window=3_000)
+
+    @rule(text=TEXTS)
+    def ask(self, text: str) -> None:
+        self.messages.append(user(self._text(text)))
+        self.inserted += 1
+        self._follow()
+
+    @rule(text=TEXTS, count=st.integers(0, 3))
+    def step(self, text: str, count: int) -> None:
+        calls = tuple(call(self._text("c")) for _ in range(count))
+        self.messages.append(assistant(self._text(text), *calls))
+        self.messages += [result(made.id, self._text(text)) for made in calls]
+        self.inserted += 1 + count
+        self._follow()
+
+    @rule()
+    def repeat(self) -> None:
+        self._follow()
+
+    @rule()
+    def change_metadata(self) -> None:
+        self.messages = [replace(message, wire=object()) for message in self.messages]
+        self._follow()
+
+    def _beginnings(self) -> list[int]:
+        """Where an entry begins: a list is never cut between a call and its result."""
+        return [at for at, message in enumerate(self.messages) if message.role != "tool"]
+
+    @precondition(lambda self: self._beginnings())
+    @rule(data=st.data())
+    def rewind(self, data: st.DataObject) -> None:
+        self.messages = self.messages[: data.draw(st.sampled_from(self._beginnings()))]
+        self._follow()
+
+    @precondition(lambda self: self._beginnings())
+    @rule(data=st.data(), text=TEXTS)
+    def edit(self, data: st.DataObject, text: str) -> None:
+        at = data.draw(st.integers(0, len(self.messages) - 1))
+        self.messages[at] = replace(self.messages[at], text=self._text(text))
+        self.inserted += 1
+        self._follow()
+
+    @precondition(lambda self: len(self._beginnings()) > 2)
+    @rule(data=st.data())
+    def compact(self, data: st.DataObject) -> None:
+        at = data.draw(st.sampled_from(self._beginnings()[1:]))
+        self.messages = [user(self._text("summary")), *self.messages[at:]]
+        self.inserted += 1
+        self._follow()
+
+    @precondition(lambda self: len(self._beginnings()) > 2)
+    @rule(data=st.data())
+    def trim(self, data: st.DataObject) -> None:
+        self.messages = self.messages[data.draw(st.sampled_from(self._beginnings()[1:])) :]
+        self._follow()
+
+    @rule()
+    def restart(self) -> None:
+        self.session.close()
+        session_id = self.session.scope.session_id
+        self.session = Session.resume(self.store, session_id, options=PLAIN)
+        self._follow()
+
+    @precondition(lambda self: self.layout is not None)
+    @rule()
+    def fork(self) -> None:
+        last = self.store.log.tail(1, session_id=self.session.scope.session_id)[0].seq
+        forked = self.session.fork(last, session_id=f"f{self.names}-{last}")
+        self.session.close()
+        self.session = forked
+        self._follow()
+
+    @invariant()
+    def nothing_is_recorded_twice_and_every_text_comes_back(self) -> None:
+        if self.layout is None:
+            return
+        assert len(recorded(self.session)) == self.inserted
+        for message, seq in zip(self.messages, self.layout.seqs, strict=True):
+            assert self.store.log.text(self.store.log.get(seq)) == message.text
+
+    @invariant()
+    def the_layout_sends_the_surviving_messages_and_no_others(self) -> None:
+        if self.layout is None:
+            return
+        indexes = [item.index for item in self.layout if not isinstance(item, Insert)]
+        assert indexes == list(range(len(self.messages)))
+        view = self.session.context.view
+        for item in self.layout:
+            if isinstance(item, Insert):
+                continue
+            is_shown = view.get(self.layout.seqs[item.index]) is not None
+            assert is_shown != isinstance(item, Drop)
+        alive = set(self.layout.seqs)
+        assert all(entry.seq in alive for entry in view.entries), "nothing else is shown"
+
+    @invariant()
+    def the_live_view_is_the_replayed_one(self) -> None:
+        if self.layout is None:
+            return
+        assert explain(self.store, self.layout.request).verified
+        assert lay_out(self.session.context.view).hash == self.layout.hash
+
+
+TestLists = Lists.TestCase
+TestLists.settings = settings(
+    max_examples=form(30, 300),
+    stateful_step_count=form(15, 30),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
