@@ -75,10 +75,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     holds the same message without it, so that what the provider cached stays valid.
 
     >>> from scroll_context import Session, Store
-    >>> from scroll_context.hosts import Message
     >>> with Store("chat.scroll", create=True) as store, Session.open(store) as session:
-    ...     session.observe([Message(role="user", text="Good morning.")])
-    1
+    ...     _ = session.say("Good morning.")
+    ...     request = session.view("You are kind.")
+    >>> [message.role for message in request.messages]
+    ['system', 'user']
     """
 
     role: Role
