@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import os
 import socket
 import tomllib
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from scroll_assistants.install import (
     NOWHERE,
     StoreLink,
     apply,
+    connected_scopes,
     entries,
     examine_assistants,
     plan_install,
@@ -459,3 +461,31 @@ def test_a_projects_file_that_is_a_link_out_of_it_is_refused(
     refused = CliRunner().invoke(app, words)
     assert refused.exit_code == 1 and "outside of the project" in refused.stderr
     assert mine.read_text() == '{"theme": "dark"}\n'
+
+
+@pytest.mark.parametrize("trap", ["device", "pipe", "folder", "nested"])
+@pytest.mark.parametrize(
+    ("assistant", "file"),
+    [
+        ("gemini", ".gemini/settings.json"),
+        ("codex", ".codex/config.toml"),
+        ("cursor", ".cursor/mcp.json"),
+    ],
+)
+def test_a_settings_file_that_never_ends_is_refused_and_does_not_stop_the_doctor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, assistant: str, file: str, trap: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    path = tmp_path / "project" / file
+    path.parent.mkdir(parents=True)
+    if trap == "device":
+        path.symlink_to("/dev/zero")
+    elif trap == "pipe":
+        os.mkfifo(path)
+    elif trap == "folder":
+        path.mkdir()
+    else:
+        path.write_text(("x=" if path.suffix == ".toml" else "") + "[" * 200_000)
+    assert connected_scopes(assistant, tmp_path / "project") == []
+    with pytest.raises(BadInput):
+        plan_uninstall(assistant, "project", tmp_path / "project")

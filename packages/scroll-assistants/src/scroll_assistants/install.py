@@ -20,6 +20,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -62,6 +63,7 @@ class StoreLink(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int = TOKENS
 
 
+LONGEST_FILE = 64 << 20  # bytes; Claude Code keeps the history of prompts in its settings
 NOWHERE = StoreLink(store="")  # for the places of entries, whatever they hold
 
 
@@ -468,7 +470,7 @@ def _last_fault(since: str) -> str:
 def _ours_at(entry: Entry) -> Any:
     try:
         found = _value_at(_read(entry.file) or "", entry)
-    except BadInput:
+    except (BadInput, OSError):
         return None
     if entry.in_list:
         return (
@@ -505,11 +507,24 @@ def _hash(text: str) -> str:
 
 
 def _read(file: Path) -> str | None:
-    """The text of a file, each byte kept; None when there is no file."""
+    """The text of a file, each byte kept; None when there is no file.
+
+    Files of a project come with its repository: one may be a link to a device that never ends, or
+    a named pipe that never answers.
+    """
     try:
-        return file.read_bytes().decode("utf-8", "surrogateescape")
+        handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > LONGEST_FILE:
+        os.close(handle)
+        raise BadInput(
+            f"{file} is not a settings file: it is a folder or a device, or has more than "
+            f"{LONGEST_FILE >> 20} MiB. Nothing was changed; replace it by a file."
+        )
+    with open(handle, "rb") as opened:
+        return opened.read(LONGEST_FILE).decode("utf-8", "surrogateescape")
 
 
 def _write(file: Path, text: str | None, *, private: bool = False) -> None:

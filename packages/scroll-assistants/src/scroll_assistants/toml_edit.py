@@ -76,7 +76,7 @@ def _header(path: Path) -> "re.Pattern[str]":
 def _parsed(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"it is not TOML ({error})") from error
 
 

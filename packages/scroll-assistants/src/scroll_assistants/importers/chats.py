@@ -34,6 +34,7 @@ from scroll_context.importing.plain_files import is_plain_file, is_plain_folder,
 from scroll_context.importing.records import (
     BRANCH,
     DOCUMENT,
+    MALFORMED,
     META,
     THINKING,
     Fault,
@@ -300,8 +301,8 @@ def _slack_day(
                 time=time,
                 about=about,
             )
-        except (BadInput, RecursionError) as error:
-            yield Fault(number, f"{found.where}: {error}")
+        except MALFORMED as error:
+            yield found.fault(error)
 
 
 def _slack_message(
@@ -611,6 +612,9 @@ def _row(
     }
     said, who = message.pop(content, ""), message.pop(role)
     known = _ROLES.get(who.strip().lower())
+    if known == "user" and labels.me:
+        # The caller has named the user, so anybody else who is called "customer" is another person.
+        known = None
     message |= {"role": known or _role(who.strip(), labels), "content": said}
     if known is None:
         message["name"] = who

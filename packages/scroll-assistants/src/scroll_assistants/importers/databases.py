@@ -24,6 +24,7 @@ from scroll_context.importing import records
 from scroll_context.importing.messages import call, result
 from scroll_context.importing.records import (
     COMPACTION,
+    MALFORMED,
     META,
     THINKING,
     Fault,
@@ -96,7 +97,7 @@ def read(
                         time=time,
                         about=about,
                     )
-            except (BadInput, RecursionError, sqlite3.Error) as error:
+            except (sqlite3.Error, *MALFORMED) as error:
                 yield found.fault(error)
 
 
@@ -179,9 +180,11 @@ class _Database(sqlite3.Connection):
 
 
 def _tables(database: _Database) -> set[str]:
-    return {
-        name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-    }
+    """The tables that hold rows of their own: neither views nor virtual tables, whose rows are
+    whatever their maker computes, by code of SQLite that seldom meets crafted data.
+    """
+    sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
+    return {name for (name,) in database.execute(sql)}
 
 
 def _object(text: Any) -> Row:
@@ -236,7 +239,7 @@ def _opencode(database: _Database, state: Row, _: Path) -> Rows:
             messages = list(database.rows(sql, session))
         parts: dict[str, list[Row]] = {str(row["id"]): [] for row in messages}
         sql = "SELECT * FROM part WHERE message_id IN (SELECT id FROM message WHERE session_id = ?) ORDER BY id"
-        for part in database.rows(sql, session) if messages else ():
+        for part in database.rows(sql, session) if messages and "part" in tables else ():
             parts[str(part["message_id"])].append(part)
         for row in messages:
             said = _opencode_message(row, parts[str(row["id"])], is_last=row is messages[-1])

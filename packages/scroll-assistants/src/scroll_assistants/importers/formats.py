@@ -23,7 +23,7 @@ from scroll_context.errors import BadInput
 from scroll_context.importing import text_files
 from scroll_context.importing.layouts import Layout, Pieces, Reader, Sample
 from scroll_context.importing.plain_files import plain_files_below
-from scroll_context.importing.records import Fault, Found, Labels
+from scroll_context.importing.records import MALFORMED, Fault, Found, Labels
 from scroll_context.importing.text_files import (
     Position,
     document,
@@ -138,7 +138,7 @@ def _by_value(
                 if last is not None:
                     yield replace(last, is_last=False)
                 last = message
-        except (BadInput, RecursionError) as error:
+        except MALFORMED as error:
             fault = value.fault(error)
         yield from (item for item in (last, fault) if item is not None)
 
@@ -165,8 +165,9 @@ def _database(name: Format) -> Reader:
         state = position.state if position else {}
         try:
             yield from databases.read(name, path, labels, state)
-        except sqlite3.Error as error:
-            yield Fault(1, f"the database cannot be read any further: {error}")
+        except (sqlite3.Error, *MALFORMED) as error:
+            reason = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else error
+            yield Fault(1, f"the database cannot be read any further: {reason}")
 
     return read
 

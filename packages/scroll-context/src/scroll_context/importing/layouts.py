@@ -264,7 +264,7 @@ def read(
             continue
         try:
             yield _message(item, layout, keys, tools, renamed)
-        except (BadInput, RecursionError) as error:
+        except records.MALFORMED as error:
             yield item.fault(error)
 
 

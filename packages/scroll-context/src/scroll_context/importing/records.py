@@ -43,6 +43,23 @@ file.
 """
 
 
+MALFORMED = (
+    BadInput,
+    RecursionError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+"""What a reader of a format raises for a value of another shape than the format has.
+
+Fields are checked where they are read. A file that somebody crafted can still have a number where
+there are only texts, or lack a column. That is a fault of the message, and must not end the import
+of the others.
+"""
+
+
 class Labels(msgspec.Struct, frozen=True):
     """Where messages belong that do not say so themselves.
 
@@ -91,7 +108,12 @@ class Found(msgspec.Struct, frozen=True):
     is_last: bool = True  # of the messages in its line
 
     def fault(self, error: Exception) -> Fault:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        if isinstance(error, BadInput):
+            reason = str(error)
+        elif isinstance(error, RecursionError):
+            reason = "nested too deeply"
+        else:
+            reason = f"not of the shape that its format has ({type(error).__name__}: {error})"
         return Fault(self.line, f"{self.where}: {reason}" if self.where else reason, self.offset)
 
 

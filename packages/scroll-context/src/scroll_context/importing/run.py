@@ -197,6 +197,12 @@ class ImportFile:
             if self._source.is_archive and before == self.messages:
                 self._skipped.append(part)  # a file of settings or the like
                 continue
+            if self._options.me and self._source.is_archive and not part.layout.names_speakers:
+                # All turns of a user in it would count as turns of this user.
+                raise BadInput(
+                    f"{part.inside} does not name its speakers, so it does not show which words are "
+                    "yours; take it out of the archive and import it separately"
+                )
             self._bad += bad
             self._faults += faults[: LISTED - len(self._faults)]
         if self._bad and not (self._options.skip_bad and self.messages):

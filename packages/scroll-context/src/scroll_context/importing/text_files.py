@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from scroll_context.errors import BadInput
 from scroll_context.importing import records
 from scroll_context.importing.messages import is_prompt, messages_in
 from scroll_context.importing.records import Fault, Found, Labels, fingerprint
@@ -313,7 +312,12 @@ def messages_in_document(path: Path, labels: Labels) -> Iterator[Found | Fault]:
 
 def _messages(found: Found, named: Counter[str] | None) -> Iterator[Found | Fault]:
     """The message that a value is, or those of the conversation that it is."""
-    if (conversation := messages_in(found.value)) is None:
+    try:
+        conversation = messages_in(found.value)
+    except records.MALFORMED as error:
+        yield found.fault(error)
+        return
+    if conversation is None:
         yield found
     else:
         about, messages = conversation
@@ -344,7 +348,7 @@ def _conversation(
             kind=records.text(about, "kind") or labels.kind,
             created_at=records.time(about) or labels.created_at,
         )
-    except (BadInput, RecursionError) as error:
+    except records.MALFORMED as error:
         yield replace(found, where="").fault(error)
         return
     for number, (line, message) in enumerate(messages, 1):

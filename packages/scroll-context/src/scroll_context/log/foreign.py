@@ -24,11 +24,11 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
-from scroll_context.events import BOOKKEEPING, STORE_SESSION, Draft, Kind
+from scroll_context.events import BOOKKEEPING, STORE_SESSION, Draft, Event, Kind
 from scroll_context.log.lease import AnyLease
 from scroll_context.log.log import EventLog
 from scroll_context.log.redact import Redactor
-from scroll_context.origin import DAMAGED, Origin
+from scroll_context.origin import DAMAGED, NOT_IMPORTED_SQL, Origin
 
 SET_ASIDE = "set_aside"
 """Where a foreign event keeps metadata under names that Scroll gives a meaning to."""
@@ -61,6 +61,8 @@ _OWN_SESSIONS = ("notes-", "mcp-")
 
 LONGEST_LABEL = 10_000  # characters of a role, a kind, the name of a tool and the like
 LONGEST_CONTENT = 256 << 20  # characters of one event, and bytes of its body
+CAPTURED_AGAIN = "~captured"  # behind the source key of an event whose own key an import took
+_AT_ONCE = 500  # seqs in one query
 MOST_LEASES = 100  # held at once: each takes a file descriptor, or a row on a server
 
 
@@ -232,8 +234,65 @@ class ForeignWriter:
         for group in by_sessions(pieces, lambda piece: piece.draft.session_id):
             self.leases.hold({piece.draft.session_id for piece in group})
             drafts = [self._draft(piece) for piece in group]
-            seqs += self._log.append_many(drafts, self.leases.epochs)
+            group_seqs = self._log.append_many(drafts, self.leases.epochs)
+            if self._origin is Origin.CAPTURED:
+                group_seqs = self._believed(drafts, group_seqs)
+            seqs += group_seqs
         return seqs
+
+    def _believed(self, drafts: list[Draft], seqs: list[int]) -> list[int]:
+        """The seqs of captured events, recorded once more where an imported file took their keys.
+
+        Source keys are made of ids that the assistant gave out. A file that somebody named may hold
+        any id, so it cannot make words of the user count as known.
+        """
+        taken = self._differing(drafts, seqs)
+        if not taken:
+            return seqs
+        again = [
+            replace(drafts[number], source_key=f"{drafts[number].source_key}{CAPTURED_AGAIN}")
+            for number in taken
+        ]
+        new = self._log.append_many(again, self.leases.epochs)
+        believed = list(seqs)
+        for number, seq in zip(taken, new, strict=True):
+            believed[number] = seq
+        return believed
+
+    def _differing(self, drafts: list[Draft], seqs: list[int]) -> list[int]:
+        """Which drafts got the seq of an imported event that says something else."""
+        imported: set[int] = set()
+        for start in range(0, len(seqs), _AT_ONCE):
+            part = seqs[start : start + _AT_ONCE]
+            marks = ", ".join("?" * len(part))
+            sql = f"SELECT seq FROM event WHERE seq IN ({marks}) AND NOT {NOT_IMPORTED_SQL}"
+            imported.update(seq for (seq,) in self._log.query(sql, part))
+        events = {event.seq: event for event in self._log.get_many(sorted(imported))}
+        return [
+            number
+            for number, (draft, seq) in enumerate(zip(drafts, seqs, strict=True))
+            if seq in events and not self._is_same(events[seq], draft)
+        ]
+
+    def _is_same(self, event: Event, draft: Draft) -> bool:
+        """Whether an event says what a draft says, or said it before it was erased."""
+        if event.is_erased:
+            return True
+        labels = (event.session_id, event.kind, event.role, event.name, event.tool_call_id)
+        if labels != (
+            draft.session_id,
+            draft.kind,
+            draft.role,
+            draft.name,
+            draft.tool_call_id,
+        ):
+            return False
+        if draft.payload is not None:
+            return event.payload is not None and event.payload.digest == draft.payload.digest
+        try:
+            return self._log.text(event) == draft.content
+        except (PayloadMissing, PayloadDamaged):
+            return False
 
     def _draft(self, piece: Piece) -> Draft:
         """The event as it may be recorded, its body stored."""

@@ -194,6 +194,11 @@ def _linear(pattern: str) -> Any:
     return re2.compile(pattern, options)
 
 
+_TEXT_FIELDS = ("content", "headline", "name", "role", "tool_call_id", "tool_state", "agent_id")
+"""Fields of an event that may hold any text. The names of sessions and tasks stay: they are what
+events are found by, and leases are taken on them."""
+
+
 class Redactor:
     """Replaces secrets in texts and drafts. Give one to a journal, or to an import."""
 
@@ -240,18 +245,19 @@ class Redactor:
 
     def draft(self, draft: Draft) -> Draft:
         """The draft with every secret in its texts replaced."""
-        texts = [draft.content, draft.headline]
+        texts = [getattr(draft, field) for field in _TEXT_FIELDS]
         _collect(draft.metadata, texts)
         whole = "\n".join(texts)
         if _suspect().search(whole.encode("utf-8", "surrogatepass")) is None:
             return draft
-        content, headline = self.text(draft.content), self.text(draft.headline)
-        metadata = self._value(draft.metadata)
-        if (content, headline, metadata) == (draft.content, draft.headline, draft.metadata):
+        redacted: dict[str, Any] = {
+            field: self.text(getattr(draft, field)) for field in _TEXT_FIELDS
+        }
+        redacted["metadata"] = self._value(draft.metadata)
+        if all(value == getattr(draft, field) for field, value in redacted.items()):
             return draft
-        return replace(
-            draft, content=content, headline=headline, metadata={**metadata, "redacted": True}
-        )
+        redacted["metadata"] = {**redacted["metadata"], "redacted": True}
+        return replace(draft, **redacted)
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, str):
