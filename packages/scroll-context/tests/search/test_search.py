@@ -115,7 +115,9 @@ def test_events_with_all_words_come_first_and_others_follow(store: Store) -> Non
     say(store, "alpha is here", "beta is here", "alpha then, and beta", "neither", "another beta")
     assert found(store, "alpha beta")[0] == 3
     assert sorted(found(store, "alpha beta")) == [1, 2, 3, 5]
-    assert store.index.search("alpha beta").note == "all words: 1 event; any word: 4."
+    assert store.index.search("alpha beta").note == (
+        "1 event has all words: seq 3. The other rows have some of them."
+    )
 
 
 def test_the_form_asked_for_comes_first(store: Store) -> None:
@@ -254,7 +256,9 @@ def test_a_mixed_query_falls_back_to_any_word_and_says_so(store: Store) -> None:
     hits = store.index.search("orchard harvest OR pruning saw")
     assert hits[0].seq == 1, "what has all words comes first"
     assert {hit.seq for hit in hits} == {1, 2, 3, 4}
-    assert hits.note == "all words: 1 event; any word: 4. no row contains: saw."
+    assert hits.note == (
+        "1 event has all words: seq 1. The other rows have some of them. no row contains: saw."
+    )
     assert found(store, "orchard AND harvest OR pruning AND saw") == [1], "AND holds"
     assert set(found(store, "(orchard OR pruning) (harvest OR shears)", k=2)) == {1, 4}
 
@@ -262,7 +266,9 @@ def test_a_mixed_query_falls_back_to_any_word_and_says_so(store: Store) -> None:
 def test_words_without_a_row_are_named(store: Store) -> None:
     say(store, "we mixed the compound", session_id="mine")
     say(store, "synthesizing it took days", session_id="other")
-    assert store.index.search("synthesizing compound").note == "all words: 0 events; any word: 2."
+    assert store.index.search("synthesizing compound").note == (
+        "No event has all words; these rows have some of them."
+    )
     hits = store.index.search("synthesizing compound", grant=Grant(session_id="mine"))
     assert hits.missing == ("synthesizing",) and "no row contains: synthesizing." in hits.note
     assert store.index.search("synthesizing", exclude=[2]).only_excluded == ("synthesizing",)

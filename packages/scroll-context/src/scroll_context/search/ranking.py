@@ -128,9 +128,9 @@ class Ranked(msgspec.Struct, frozen=True):
 
     matches: list[Match]
     excluded: tuple[int, ...] = ()  # events that matched and that the caller excludes
-    all_words: int | None = None  # events with all of the words, where some of them will do
-    any_word: int | None = None  # events with any of the words
-    capped: bool = False  # whether there are more than `any_word`
+    # Events with all of the words, where some of them would do; None if that is all of them.
+    with_all: frozenset[int] | None = None
+    capped: bool = False  # whether more events than these have all words
     missing: tuple[str, ...] = ()  # words that no event within the grant has
     only_excluded: tuple[str, ...] = ()  # words that only excluded events have
 
@@ -201,18 +201,20 @@ class RankedSearch:
         return set(self._column("seq", [place for _, place in hits])) if hits else set()
 
     def _find_words(self, query: Words) -> Ranked:
-        if len(query.terms) < 2 or query.question:
+        if len(query.terms) < 2:
             return self._found(self._candidates(self._any_words(query)))
         strict = self._candidates(self._all_words(query))
-        if len(strict) >= self._ranking.candidates:
-            return self._found(strict)
+        if not query.question and len(strict) >= self._ranking.candidates:
+            return self._counted(self._found(strict), strict)
         some = self._candidates(self._any_words(query))
+        if query.question:
+            return self._counted(self._found(some), strict)
         both = sorted(
             [*((ALL_WORDS * score, place) for score, place in strict), *some],
             key=itemgetter(0),
             reverse=True,
         )
-        return self._counted(self._found(both), strict, some)
+        return self._counted(self._found(both), strict)
 
     def _find_expression(self, query: Node) -> Ranked:
         strict = self._candidates(self._node(query, exact=False))
@@ -226,19 +228,14 @@ class RankedSearch:
         matches = [*found.matches, *(match for match in more.matches if match.seq not in have)][
             : self._ranking.k
         ]
-        return self._counted(Ranked(matches, more.excluded), strict, some)
+        return self._counted(Ranked(matches, more.excluded), strict)
 
-    def _counted(self, found: Ranked, strict: _Scored, some: _Scored) -> Ranked:
-        """With the numbers that tell a reader how few events have all words, when they are few."""
-        if len(strict) >= self._ranking.enough + len(self._ranking.exclude):
-            return found
+    def _counted(self, ranked: Ranked, strict: _Scored) -> Ranked:
+        """With the events that have all words, so that a reader can tell them from the others."""
         return msgspec.structs.replace(
-            found,
-            all_words=len(self._events(strict)),
-            any_word=len(self._events(some))
-            if len(some) < self._ranking.candidates
-            else self._ranking.candidates,
-            capped=len(some) >= self._ranking.candidates,
+            ranked,
+            with_all=frozenset(self._events(strict)),
+            capped=len(strict) >= self._ranking.candidates,
         )
 
     def _events(self, hits: _Scored) -> set[int]:

@@ -66,7 +66,7 @@ class Hits(list[Hit]):
     ] = ()  # events that matched and were left out because the caller excluded them
     missing: tuple[str, ...] = ()  # words of the query that no event within reach has
     only_excluded: tuple[str, ...] = ()  # words that only excluded events have
-    spread: str = ""  # how many events have all words, and how many any, when not all hits have all
+    spread: str = ""  # how many events have all words, and which of the hits these are
 
     @property
     def note(self) -> str:
@@ -363,7 +363,7 @@ class SearchIndex:
                 # BM25 depends on texts outside a grant, so a reader who is restricted gets the rank.
                 score = match.score if grant == EVERYTHING else 1 / (len(hits) + 1)
                 hits.append(_hit(event, score, match, commit, needles))
-        hits.excluded, hits.spread = found.excluded, _spread(found, len(hits))
+        hits.excluded, hits.spread = found.excluded, _spread(found, hits)
         hits.missing, hits.only_excluded = found.missing, found.only_excluded
 
     def _spread_out(self, matches: Sequence[Match], most: int) -> list[Match]:
@@ -402,12 +402,26 @@ class SearchIndex:
         return [*kept, *repeats][:k]
 
 
-def _spread(found: Ranked, shown: int) -> str:
-    """How many events have all words, and how many any; empty when those shown have all of them."""
-    if found.all_words is None or found.any_word is None or shown <= found.all_words:
+def _spread(ranked: Ranked, hits: Sequence[Hit]) -> str:
+    """How many events have all words, and which of the hits these are.
+
+    Empty for a query of one word.
+    """
+    if ranked.with_all is None or not hits:
         return ""
-    events = "event" if found.all_words == 1 else "events"
-    return f"all words: {found.all_words} {events}; any word: {'over ' * found.capped}{found.any_word:,}."
+    count = len(ranked.with_all)
+    if not count:
+        return "No event has all words; these rows have some of them."
+    events = "1 event has" if count == 1 else f"{'over ' * ranked.capped}{count:,} events have"
+    complete = [hit.seq for hit in hits if hit.seq in ranked.with_all]
+    if len(complete) == len(hits):
+        return f"{events} all words, and so has every row here."
+    if not complete:
+        return f"{events} all words, but none of these rows."
+    listed = ", ".join(map(str, complete[:MOST_NAMED]))
+    if len(complete) > MOST_NAMED:
+        listed += f" and {len(complete) - MOST_NAMED} more rows"
+    return f"{events} all words: seq {listed}. The other rows have some of them."
 
 
 def _hit(
