@@ -134,11 +134,23 @@ def test_long_output_is_cut_and_kept_whole(make_kernel) -> None:
     result = kernel.execute("for i in range(1000): print('é', i)")
     whole = "".join(f"é {i}\n" for i in range(1000))
     hidden = len(whole) - 100
-    between = f"\n[... {hidden:,} characters are not shown here ...]\n"
-    assert result.stdout == whole[:68] + between + whole[-32:]
+    head, message, tail = result.stdout.partition("\n[cut: ")
+    message, _, tail = tail.partition("]\n")
+    assert (head, tail) == (whole[:68], whole[-32:])
+    lines = whole[68:-32].count("\n")
+    assert (
+        f"printed {len(whole):,} characters. Above are the first 68, below the last 32" in message
+    )
+    assert f"{hidden:,} characters in {lines:,} lines between them are not shown" in message
     assert result.hidden_chars == hidden
     assert result.printed.decode() == whole
     assert (result.printed_chars, result.is_cut, result.ended) == (len(whole), True, "ok")
+
+
+def test_runs_of_equal_and_empty_lines_collapse_in_the_view_only(kernel: Kernel) -> None:
+    result = kernel.execute("print('a\\n' * 50 + '\\n \\n' * 9 + 'b\\n' * 3, end='')")
+    assert result.stdout == "a\n[the line above 50 times in all]\n\n\nb\nb\nb\n"
+    assert result.printed.count(b"a") == 50 and not result.is_cut
 
 
 def test_output_without_end_stops_the_cell_and_keeps_the_namespace(make_kernel) -> None:

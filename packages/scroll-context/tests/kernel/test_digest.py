@@ -24,7 +24,6 @@ LINES = {
     "v = 2 ** 1000": "v: int 1,001 bits",
     "v = 1.5": "v: float = 1.5",
     "v = True": "v: bool = True",
-    "v = None": "v: NoneType = None",
     "v = 'short'": "v: str = 'short'",
     "v = 'a\\nb\\ud800'": "v: str = 'a\\nb\\ud800'",
     "v = 'x' * 1000": "v: str 1,000 characters",
@@ -38,7 +37,10 @@ LINES = {
     "v = {'a\\nb' * 30: 1}": "v: dict 1 {a?ba?ba?ba?ba?ba?ba?ba?…}",
     "v = range(10)": "v: range 10",
     "import datetime; v = datetime.date(2024, 5, 1)": "v: date = 2024-05-01",
-    "import collections; v = collections.Counter('abc')": "v: Counter 3",
+    "import collections; v = collections.Counter('abc')": "v: Counter 3 {a, b, c}",
+    "import collections; v = collections.defaultdict(list, {7: [1], 8: [2]})": "v: defaultdict 2 {7, 8}",
+    "class Own(dict): pass\nv = Own(a=1)\ndel Own": "v: Own 1 {a}",
+    "class P:\n    def __init__(self): self.x = 1\nv = P()\ndel P": "v: P {x}",
     "v = (i for i in [])": "v: generator",
     "import numpy; v = numpy.zeros((3, 4), 'float32')": "v: ndarray (3, 4) float32",
     "import numpy; v = numpy.array(['a'], dtype=object)": "v: ndarray (1,) object",
@@ -186,10 +188,9 @@ def test_events_flow_into_variables_and_onwards(make_kernel) -> None:
     assert found["c"] == ((3, 4, 5, 9), 3)
     assert found["d"] == ((), 4)
     assert lines(kernel) == [
-        "(from seq 9 where no other origin is told)",
-        "c: list 4 of int  [seq 3-5, 9]",
-        "a: list 3 of int  [seq 3-5]",
-        "d: int = 7  [no events]",
+        "c: list 4 of int",
+        "a: list 3 of int",
+        "d: int = 7",
         "b: list 1 of int",
         "x: int = 1",
     ]

@@ -7,9 +7,10 @@ from scroll_context.kernel.results import (
     Manifest,
     RestoreReport,
     SavedVariable,
+    head_and_tail,
     observation,
 )
-from scroll_context.kernel.variables import Namespace, spans
+from scroll_context.kernel.variables import Namespace
 
 
 def result(**fields: object) -> CellResult:
@@ -27,14 +28,14 @@ def test_the_four_cases_read_differently() -> None:
     before = observation(result(ended="error", error=ERROR))
     after = observation(result(ended="error", error=ERROR, text="row 1\n"))
     nothing = observation(result())
-    too_much = observation(result(text="x" * 50_000, shown="x" * 100, hidden_chars=49_900))
+    shown, hidden = head_and_tail("x" * 50_000, 100, 50_000)
+    too_much = observation(result(text="x" * 50_000, shown=shown, hidden_chars=hidden))
     assert before.startswith("[the cell failed before it printed anything: KeyError: 'a'.")
     assert "says nothing about what the data or the history contains" in before
     assert after.startswith("row 1\n[the cell failed after printing the text above: KeyError: 'a'.")
     assert nothing.startswith("[the cell ran to its end and printed nothing.")
-    assert too_much.startswith(
-        "x" * 100 + "\n[cut: 50,000 characters were printed; the beginning and the end are shown,"
-    )
+    assert too_much.startswith("x" * 68 + "\n[cut: the cell printed 50,000 characters.")
+    assert too_much.endswith("]\n" + "x" * 32) and too_much.count("[cut") == 1
     assert len({before, after, nothing, too_much}) == 4
 
 
@@ -61,11 +62,6 @@ def test_a_restart_is_told_with_reasons() -> None:
     assert "restored: `a`" in text
     assert "`b` (as it was after cell 3)" in text
     assert "lost: `c` (TypeError: no)" in text
-
-
-def test_spans_are_short() -> None:
-    assert spans([1, 2, 3, 7, 9, 10], 5) == "1-3, 7, 9-10"
-    assert spans([1, 3, 5, 7], 2) == "1, 3 and 2 more ranges"
 
 
 def test_provenance_is_the_union_of_what_was_given_and_what_was_read() -> None:

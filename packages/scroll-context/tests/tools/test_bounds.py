@@ -188,7 +188,7 @@ def test_work_stops_in_the_log_in_bodies_and_in_queries(store: Store) -> None:
         ):
             with pytest.raises(WorkStopped):
                 ask()
-    assert memory.call("ms.grep", "fox").value["rows"], "the same surface goes on working"
+    assert memory.call("ms.grep", "fox").value["rows"], "the same memory continues to work"
     assert len(memory.call("ms.outline").value["rows"]) == 1
 
 

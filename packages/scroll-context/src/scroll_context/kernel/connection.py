@@ -156,6 +156,7 @@ class _OpenCall(msgspec.Struct, frozen=True):
     deadline: float
     size: int  # bytes of its arguments
     work: Work
+    line: int  # of the cell, as the worker says
 
 
 class Broker:
@@ -182,6 +183,8 @@ class Broker:
         self._refusals: deque[CallRefusal] = deque()
         self._seqs: set[int] = set()  # at most MOST_SEQS
         self._seqs_left_out = 0
+        self._lines: dict[int, set[int]] = {}  # the events by line of the cell
+        self._lines_room = MOST_SEQS
         self._calls = 0
 
     @property
@@ -219,7 +222,7 @@ class Broker:
                 raise KernelDied(
                     f"the kernel process used the id {message.id} of a call for another one"
                 )
-            self._open[message.id] = _OpenCall(deadline, size, work)
+            self._open[message.id] = _OpenCall(deadline, size, work, message.line)
             self._bytes += size
             self._calls += 1
             self._taken += 1
@@ -270,6 +273,12 @@ class Broker:
             seqs, more, calls = tuple(sorted(self._seqs)), self._seqs_left_out, self._calls
             self._seqs, self._seqs_left_out, self._calls = set(), 0, 0
         return seqs, more, calls
+
+    def take_lines(self) -> dict[int, frozenset[int]]:
+        """The events handed out since this was last asked, by the line of the cell."""
+        with self._lock:
+            lines, self._lines, self._lines_room = self._lines, {}, MOST_SEQS
+        return {line: frozenset(seqs) for line, seqs in lines.items()}
 
     def close(self) -> None:
         """Let the threads end. A call about to return may still record its result; a long one is
@@ -352,4 +361,7 @@ class Broker:
                     *sorted(fresh)[:room],
                 }  # it was given events that are not named here
             self._seqs |= fresh
+            if seqs and self._lines_room > 0:
+                self._lines.setdefault(call.line, set()).update(seqs[: self._lines_room])
+                self._lines_room -= len(seqs)
         return True

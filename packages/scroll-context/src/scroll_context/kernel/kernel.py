@@ -55,7 +55,9 @@ from scroll_context.kernel.results import (
     RestoreReport,
     SaveReport,
     Variable,
+    head_and_tail,
     reason_text,
+    without_repeats,
 )
 from scroll_context.kernel.variables import Namespace, SavedPieces, check_names, load_into
 from scroll_context.kernel.worker_process import WorkerProcess
@@ -320,8 +322,9 @@ class Kernel:
             worker, begun, *_outcome(done.error, worker.stopped_for, timeout), done, restore
         )
         written = (*done.bound, *done.changed)
+        lines = worker.broker.take_lines()
         self._names.record_cell(
-            self._cell, written, done.deleted, done.read, result.seqs, source, event
+            self._cell, written, done.deleted, done.read, result.seqs, source, event, lines
         )
         return result
 
@@ -454,7 +457,7 @@ class Kernel:
             left_out += max(0, len(names) - _NAMES_TOLD)
         printed = worker.take_printed()
         text = printed.decode("utf-8", "replace")
-        shown, hidden = _head_and_tail(text, self._options.output_chars)
+        shown, hidden = head_and_tail(without_repeats(text), self._options.output_chars, len(text))
         return CellResult(
             cell=self._cell,
             ended=ended,
@@ -502,18 +505,6 @@ class Kernel:
         ):  # the next process gets a folder of its own: this one may be full
             self._scratch.close()
             self._scratch = None
-
-
-def _head_and_tail(text: str, limit: int) -> tuple[str, int]:
-    """`text`, or its beginning and its end with the count of what lies between; and that count."""
-    hidden = len(text) - limit
-    if hidden <= 0:
-        return text, 0
-    head = limit * 11 // 16  # 22,000 of 32,000
-    return (
-        f"{text[:head]}\n[... {hidden:,} characters are not shown here ...]\n{text[head + hidden :]}",
-        hidden,
-    )
 
 
 _ENDED_BY: dict[str, Ended] = {

@@ -404,6 +404,8 @@ class CallRequest(WireMessage, frozen=True, tag="call"):
     arguments: msgspec.Raw  # [args, kwargs]
     is_late: bool = False
     """Whether the calling thread was started before the running cell."""
+    line: Annotated[int, Meta(ge=0, lt=1 << 31)] = 0
+    """The line of the cell that made the call, for display; 0 for a call of a thread."""
 
 
 class Done(WireMessage, frozen=True, tag="done"):

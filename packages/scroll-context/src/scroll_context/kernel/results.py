@@ -9,6 +9,7 @@ happened, what was kept, and what to do next.
 
 import builtins
 from collections.abc import Callable
+from itertools import groupby
 from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
@@ -241,6 +242,7 @@ _NAME_CHARS = 60
 
 
 LONG_CELL = 2.0  # seconds, from which a cell without calls tells its time
+EQUAL_LINES = 4  # equal lines in a row, from which they are shown as one with a count
 
 
 def observation(result: CellResult, tool_calls: int = 0) -> str:
@@ -248,8 +250,6 @@ def observation(result: CellResult, tool_calls: int = 0) -> str:
     parts: list[str] = []
     if result.stdout:
         parts.append(result.stdout.rstrip("\n"))
-    if result.is_cut:
-        parts.append(printed_too_much(result))
     if result.ended != "ok":
         parts.append(
             failed_after_output(result) if result.printed_chars else failed_before_output(result)
@@ -290,13 +290,40 @@ def printed_nothing(result: CellResult) -> str:
     )
 
 
-def printed_too_much(result: CellResult) -> str:
-    return (
-        f"[cut: {result.printed_chars:,} characters were printed; the beginning and the end are shown, without the"
-        f" {result.hidden_chars:,} between. The whole output is kept in the log under this cell. Your variables are all"
-        " there: print less of them. A count, a few rows, a slice of each text, or an aggregate computed in a variable"
-        " is usually enough.]"
+def head_and_tail(text: str, limit: int, printed: int) -> tuple[str, int]:
+    """A printed text, or its beginning and end with one message between; and the characters hidden.
+
+    `printed` is how many characters the cell printed, before repeated lines were taken out.
+    """
+    hidden = len(text) - limit
+    if hidden <= 0:
+        return text, 0
+    head = limit * 11 // 16  # 22,000 of 32,000
+    between = text[head : head + hidden]
+    lines = between.count("\n")
+    message = (
+        f"[cut: the cell printed {printed:,} characters. Above are the first {head:,}, below the "
+        f"last {limit - head:,}; {hidden:,} characters in {lines:,} lines between them are not "
+        "shown. The complete output is recorded under this cell, and your variables are intact: "
+        "print less of them, such as a count, a few rows, or a slice of each text.]"
     )
+    return f"{text[:head]}\n{message}\n{text[head + hidden :]}", hidden
+
+
+def without_repeats(text: str) -> str:
+    """A printed text in which runs of empty lines and of equal lines take one or two lines."""
+    if "\n" not in text:
+        return text
+    lines: list[str] = []
+    for line, run in groupby(text.split("\n"), key=lambda line: line if line.strip() else ""):
+        count = sum(1 for _ in run)
+        if not line:
+            lines += [""] * min(count, 2)
+        elif count < EQUAL_LINES:
+            lines += [line] * count
+        else:
+            lines += [line, f"[the line above {count:,} times in all]"]
+    return "\n".join(lines)
 
 
 def host_names_are_back(names: tuple[str, ...]) -> str:

@@ -88,11 +88,13 @@ def describe(name: str, value: Any) -> Variable:
     elif kind is FunctionType:
         detail = f"({', '.join(value.__code__.co_varnames[: value.__code__.co_argcount])})"
     elif (base := _container_base(kind)) is not None:
-        detail = f"{_type_dict(base)['__len__'](value):,}"
+        detail, size = _subclass_sized(value, base)
     elif _is_numpy(kind, "ndarray"):
         detail, size = _array(value)
     elif type(module := _type_module(kind)) is str and module.partition(".")[0] == "pandas":
         detail, size = _frame(value, _type_name(kind))
+    else:
+        detail = _fields(value)
     return Variable(
         name=name, type=type_label(kind), detail=_clean(detail, 512), size=size, inline=inline
     )
@@ -115,6 +117,47 @@ def _container_base(kind: type) -> type | None:
     return None
 
 
+def _subclass_sized(value: Any, base: type) -> tuple[str, int]:
+    """The length of an instance of a class that derives from a container, and its keys or items.
+
+    Everything goes through the methods of the container itself, which are C.
+    """
+    count = _type_dict(base)["__len__"](value)
+    if base is str:
+        return f"{count:,} characters", 0
+    if base is dict:
+        return f"{count:,}{_keys(value)}", 0
+    try:
+        sample = list(islice(_type_dict(base)["__iter__"](value), _SAMPLE))
+    except RuntimeError:  # a thread of the cell changed it meanwhile
+        return f"{count:,}", 0
+    return f"{count:,}{_item_type(sample)}", 0
+
+
+def _item_type(sample: list[Any]) -> str:
+    """The common type of the items of a container, and their keys if they are dicts."""
+    if not sample or any(type(item) is not type(sample[0]) for item in sample):
+        return ""
+    kind = type(sample[0])
+    keys = ""
+    if any(base is dict for base in _type_mro(kind)):
+        keys = _keys(sample[0])
+    return f" of {_clean(_type_name(kind), 60)}{keys}"
+
+
+def _fields(value: Any) -> str:
+    """The names of the attributes of an object whose class a cell defined."""
+    module = _type_module(type(value))
+    if type(module) is not str or module != "__main__":
+        return ""
+    for base in _type_mro(type(value)):
+        holder = _type_dict(base).get("__dict__")
+        if holder is not None and id(type(holder)) in _C_DESCRIPTORS:
+            attributes = holder.__get__(value)
+            return _keys(attributes).strip() if type(attributes) is dict else ""
+    return ""
+
+
 def _sized(value: Any, kind: type) -> tuple[str, int]:
     count = len(value)
     if kind is bytes or kind is bytearray:
@@ -126,26 +169,29 @@ def _sized(value: Any, kind: type) -> tuple[str, int]:
         size += taken * count // len(sample)
     if kind is dict:
         return f"{count:,}{_keys(value)}", size
-    if not sample or any(type(item) is not type(sample[0]) for item in sample):
-        return f"{count:,}", size
-    fields = _keys(sample[0]) if type(sample[0]) is dict else ""
-    return f"{count:,} of {_type_name(type(sample[0]))}{fields}", size
+    return f"{count:,}{_item_type(sample)}", size
 
 
 def _keys(value: dict[Any, Any]) -> str:
-    """The first keys of a dict, if all of them are text."""
+    """The first keys of a dict, if all of them are text or whole numbers."""
     shown: list[str] = []
     try:
-        for key in value:
-            if type(key) is not str:
+        for key in dict.__iter__(value):
+            if type(key) is not str and type(key) is not int:
                 return ""
             if len(shown) == _KEYS_SHOWN:
                 shown.append("…")
                 break
-            shown.append(_clean(key, _KEY_CHARS))
+            shown.append(_clean(_key_text(key), _KEY_CHARS))
     except RuntimeError:  # a thread of the cell changed it meanwhile
         return ""
     return f" {{{', '.join(shown)}}}" if shown else ""
+
+
+def _key_text(key: str | int) -> str:
+    if isinstance(key, int):
+        return str(key) if key.bit_length() < 64 else "…"
+    return key
 
 
 def _sample(value: Any, kind: type) -> list[Any]:

@@ -18,8 +18,7 @@ model in the host's own words.
 import contextlib
 import re
 import sys
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import log2
 from typing import Any
 
@@ -27,8 +26,8 @@ import msgspec
 
 from scroll_context.contents import SavedVariable
 from scroll_context.errors import KernelDied, KernelUnavailable
-from scroll_context.events import runs
 from scroll_context.kernel.cell import NOT_COMPILED, names_read_later, names_used
+from scroll_context.kernel.dataflow import assigned_from
 from scroll_context.kernel.protocol import Blob, Kept, Load, Loaded
 from scroll_context.kernel.results import (
     MAX_SEQS,
@@ -45,8 +44,7 @@ from scroll_context.kernel.worker_process import WorkerProcess
 
 _MOST = 20_000  # variables; what a process claims beyond that pushes out the oldest
 _CELLS_BEHIND = 64  # cells that a variable is remembered to derive from, the newest ones
-_SPANS_SHOWN = 2
-_LOOP_BYTES = 4096  # a larger value is listed even if a loop bound it
+_LOOP_BYTES = 64 << 10  # a larger value is listed even if a loop bound it
 _FUNCTIONS_CHARS = 600
 _INLINE_BYTES = 1024
 _PIECE = 4 << 20
@@ -92,7 +90,9 @@ PARSED_CHARS = 10_000
 
 Parsing takes up to 40 ms for 10,000 characters, and 11 s were seen for an f-string of 180,000.
 """
-_LOOP = re.compile(r"\bfor\s([\w\s,()*]{1,60}?)\sin\b")
+_LOOP = re.compile(r"^[ \t]*(?:async[ \t]+)?for\s([\w\s,()*]{1,60}?)\sin\b", re.MULTILINE)
+_EMPTY = frozenset({"0", "0 bytes"})  # descriptions of values without content
+_EMPTY_TEXT = frozenset({"''"})
 _SOURCE_CHARS = 10_000  # of a cell that are searched for loops
 
 _ENDED_RESTORING = "the kernel process ended while it was being restored"
@@ -111,6 +111,8 @@ class _Known(msgspec.Struct):
     by_loop: bool = False
     made_by: frozenset[int] = frozenset()  # events of the cells that bound it or changed it
     touched_by: frozenset[int] = frozenset()  # events of the cells in `touched`
+    # The events that its assignments read, for display; None when only its cells are known.
+    origin: frozenset[int] | None = None
 
     @property
     def cells(self) -> frozenset[int]:
@@ -135,18 +137,27 @@ class Namespace:
         self.listed: tuple[str, ...] = ()  # the names in the newest digest
 
     def variables(self) -> tuple[Variable, ...]:
-        seqs: dict[tuple[int, ...], tuple[int, ...]] = {}
-        found = []
-        for one in list(self._known.values()):
-            if one.behind not in seqs:
-                events = {seq for cell in one.behind for seq in self._given.get(cell, ())}
-                seqs[one.behind] = tuple(sorted(events)[:MAX_SEQS])
-            found.append(
-                msgspec.structs.replace(one.variable, seqs=seqs[one.behind])
-                if one.behind
-                else one.variable
-            )
-        return tuple(found)
+        """Every variable, with the events that its assignments read.
+
+        After a restore only the cells behind a variable are known: then these are all events that
+        the cells were given.
+        """
+        by_cells: dict[tuple[int, ...], tuple[int, ...]] = {}
+        variables = []
+        for known in list(self._known.values()):
+            if known.origin is not None:
+                seqs = _listed(known.origin)
+            else:
+                if known.behind not in by_cells:
+                    by_cells[known.behind] = _listed(self._origin(known))
+                seqs = by_cells[known.behind]
+            variables.append(msgspec.structs.replace(known.variable, seqs=seqs))
+        return tuple(variables)
+
+    def _origin(self, known: _Known) -> frozenset[int]:
+        if known.origin is not None:
+            return known.origin
+        return frozenset().union(*(self._given.get(cell, ()) for cell in known.behind))
 
     def record_cell(
         self,
@@ -157,10 +168,11 @@ class Namespace:
         seqs: tuple[int, ...],
         source: str = "",
         event: int = 0,
+        lines: Mapping[int, frozenset[int]] | None = None,
     ) -> None:
         """A cell ran: it was given `seqs`, read and wrote those names.
 
-        `event` is its address in a log.
+        `event` is its address in a log; `lines` has the events by line of the cell, for display.
         """
         self._finished = cell
         here = frozenset([event] if event else ())
@@ -169,6 +181,7 @@ class Namespace:
             self._file_cells |= here
         if not (written or deleted or read):
             return
+        origins = self._origins(source, read, lines or {}, bool(seqs))
         behind: set[int] = {cell} if seqs else set()
         seen = [self._known[name] for name in read if name in self._known]
         for one in seen:
@@ -177,13 +190,16 @@ class Namespace:
             one.variable = msgspec.structs.replace(one.variable, used=cell)
             one.touched = behind | (one.touched or set())
             one.touched_by |= here
+            if origins is None:
+                one.origin = None
+            elif one.variable.name in origins:
+                one.origin = frozenset(_listed(origins[one.variable.name]))
         for name in deleted:
             self._known.pop(name, None)
         derived = tuple(sorted(behind)[-_CELLS_BEHIND:])
         if seqs and (written or seen):
             self._given[cell] = seqs[:MAX_SEQS]
-        found = _LOOP.findall(source, 0, _SOURCE_CHARS) if "for" in source else ()
-        loops = {name for targets in found for name in re.findall(r"\w+", targets)}
+        loops = _loop_names(source)
         if event and written:
             self._read_later[event] = _names_read_later(source)
         for name in written:
@@ -192,8 +208,34 @@ class Namespace:
                 self._known[name].touched if name in self._known else None
             )  # its old value may have other names
             self._known[name] = _Known(fresh, derived, touched, cell, name in loops, here)
+            if origins is not None and name in origins:
+                self._known[name].origin = frozenset(_listed(origins[name]))
         for name in list(self._known)[:-_MOST] if len(self._known) > _MOST else ():
             del self._known[name]
+
+    def _origins(
+        self,
+        source: str,
+        read: Sequence[str],
+        lines: Mapping[int, frozenset[int]],
+        was_given: bool,
+    ) -> dict[str, frozenset[int]] | None:
+        """The events behind the names that a cell bound or changed; None when only the cell is
+        known.
+        """
+        known = [self._known[name] for name in read if name in self._known]
+        if not was_given and not any(self._origin(variable) for variable in known):
+            return {}
+        if len(source) > PARSED_CHARS or (was_given and not lines):
+            return None
+
+        def before(name: str) -> frozenset[int]:
+            return self._origin(self._known[name]) if name in self._known else frozenset()
+
+        try:
+            return assigned_from(source, lines, before)
+        except NOT_COMPILED:
+            return None
 
     def record_description(self, found: Iterable[Variable]) -> None:
         """A look at the worker's namespace: what is there now is what there is."""
@@ -382,30 +424,25 @@ class Namespace:
         """The namespace in at most about `limit` characters: data by use and size, then functions
         on one line.
 
-        Modules and small values that a loop left behind are not listed. The events behind a
-        variable are named where they differ from those behind most others, which are named once.
+        Modules, None, empty values, loop variables and names that begin with an underscore are not
+        listed: they told a model nothing and took a third of the list.
         """
         data: list[Variable] = []
         callables: list[Variable] = []
-        for one in self.variables():
-            if one.type in ("function", "class"):
-                callables.append(one)
-            elif one.type != "module" and not (
-                self._known[one.name].by_loop and one.size <= _LOOP_BYTES
-            ):
-                data.append(one)
+        for known in list(self._known.values()):
+            variable = known.variable
+            if variable.type in ("function", "class"):
+                callables.append(variable)
+            elif variable.type != "module" and not _is_leftover(known):
+                data.append(variable)
         data.sort(key=lambda one: (-(one.used + log2(one.size + 1) / 2), -one.cell, one.name))
         callables.sort(key=lambda one: (-one.used, one.name))
-        ((common, shared),) = Counter(one.seqs for one in data).most_common(1) or [((), 0)]
-        common = common if shared > 1 else ()  # the events behind most variables
         lines = [heading] if heading else []
-        if common:
-            lines.append(f"(from {_origin(common, _SPANS_SHOWN)} where no other origin is told)")
         functions = _functions_line(callables, min(_FUNCTIONS_CHARS, limit // 3))
         room = limit - sum(len(line) + 1 for line in (*lines, functions) if line)
         self.listed = tuple(variable.name for variable in data)
         for position, variable in enumerate(data):
-            line = describe_line(variable, common)
+            line = describe_line(variable)
             left = len(data) - position
             if len(line) + 1 > room - (0 if left == 1 else len(_rest(left))):
                 lines.append(_rest(left))
@@ -414,6 +451,31 @@ class Namespace:
             lines.append(line)
             room -= len(line) + 1
         return "\n".join([*lines, functions] if functions else lines)
+
+
+def _is_leftover(known: _Known) -> bool:
+    """Whether a variable is no result that a later cell would use."""
+    variable = known.variable
+    if variable.name.startswith("_") or variable.type == "NoneType":
+        return True
+    if variable.detail in (_EMPTY_TEXT if variable.inline else _EMPTY):
+        return True
+    return known.by_loop and variable.size <= _LOOP_BYTES
+
+
+def _loop_names(source: str) -> set[str]:
+    """The names that the `for` statements of a source bind."""
+    if "for" not in source:
+        return set()
+    names: set[str] = set()
+    for targets in _LOOP.findall(source, 0, _SOURCE_CHARS):
+        names.update(_WORD.findall(targets))
+    return names
+
+
+def _listed(seqs: frozenset[int]) -> tuple[int, ...]:
+    """As many events as are listed for one variable, in order."""
+    return tuple(sorted(seqs)[:MAX_SEQS])
 
 
 def _names_read_later(source: str) -> frozenset[str] | None:
@@ -441,7 +503,7 @@ def check_names(*lists: Sequence[str]) -> None:
             raise KernelDied("the kernel process named a variable that cannot be one")
 
 
-def describe_line(variable: Variable, common: tuple[int, ...] = ()) -> str:
+def describe_line(variable: Variable) -> str:
     """A variable in one line of plain text."""
     text = f"{variable.name}: {variable.type if all(map(str.isidentifier, variable.type.split('.'))) else '?'}"
     if variable.detail:
@@ -450,17 +512,7 @@ def describe_line(variable: Variable, common: tuple[int, ...] = ()) -> str:
         text += f", {variable.size / (1 << 20):,.1f} MB"
     if not text.isprintable():  # a worker in the hands of its cell may claim anything
         text = "".join(character if character.isprintable() else "?" for character in text)
-    if variable.seqs == common:
-        return text
-    return f"{text}  [{_origin(variable.seqs, _SPANS_SHOWN)}]"
-
-
-def _origin(seqs: Sequence[int], most: int) -> str:
-    """The events that something derives from, in words."""
-    named = [seq for seq in seqs if seq != UNKNOWN_SEQ]
-    known = f"seq {spans(named, most)}" if named else ""
-    unknown = "unknown events" if len(named) < len(seqs) else ""
-    return ", ".join(filter(None, (known, unknown))) or "no events"
+    return text
 
 
 def _functions_line(callables: Sequence[Variable], limit: int) -> str:
@@ -473,13 +525,6 @@ def _functions_line(callables: Sequence[Variable], limit: int) -> str:
             return f"{text} and {left} more" if text else f"functions: {left}"
         text += f", {shown}" if text else f"functions: {shown}"
     return text
-
-
-def spans(seqs: Iterable[int], most: int) -> str:
-    """Sorted numbers as ranges: `3-5, 9`. Past `most` ranges only their count is given."""
-    ranges = runs(sorted(seqs))
-    shown = ", ".join(f"{low}-{high}" if high > low else str(low) for low, high in ranges[:most])
-    return shown if len(ranges) <= most else f"{shown} and {len(ranges) - most} more ranges"
 
 
 def _rest(count: int) -> str:

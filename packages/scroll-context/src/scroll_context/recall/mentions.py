@@ -42,6 +42,7 @@ def subject_of(reader: Reader, query: Any, filters: SearchFilters = NO_FILTERS) 
         raise BadInput(
             f"a query has at most {LONGEST_PATTERN:,} characters here, not {len(text):,}"
         )
+    check_work()
     mentions = reader.store.index.mentions(
         text, grant=reader.grant, filters=filters, exclude=reader.running_seqs()
     )
