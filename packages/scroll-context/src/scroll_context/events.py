@@ -42,6 +42,7 @@ class Kind(StrEnum):
     FAILURE = "failure"  # a model call that failed: why, and after which wait it was tried again
     EVICTION = "eviction"  # a plan of folds and evictions, appended before it is applied
     RETRACTION = "retraction"  # messages that a host took back, or put in another order
+    WIRE = "wire"  # the bytes of a host's message that was recorded without them
     SNAPSHOT = "snapshot"  # a kernel namespace manifest
     FORK = "fork"  # the session continues another one from a seq
     SALVAGE = "salvage"  # what a repair of this log could not recover
@@ -71,6 +72,7 @@ BOOKKEEPING = ABOUT_THE_LOG | {
     Kind.FAILURE,
     Kind.EVICTION,
     Kind.RETRACTION,
+    Kind.WIRE,
     Kind.SNAPSHOT,
     Kind.FORK,
     Kind.FOREIGN,

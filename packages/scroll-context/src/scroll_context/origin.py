@@ -34,7 +34,7 @@ DAMAGED = "damaged_metadata"
 
 NOT_SPOKEN = (
     "thinking meta compaction branch document note notice tool_call tool_result artifact cell "
-    "observation session request failure eviction retraction snapshot fork salvage erasure foreign"
+    "observation session request failure eviction retraction wire snapshot fork salvage erasure foreign"
 ).split()
 """Kinds in which nobody speaks, whatever their role. Other kinds that a program makes up count as
 conversation: benchmarks have kinds of their own for what a user said."""

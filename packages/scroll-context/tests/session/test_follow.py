@@ -1,6 +1,9 @@
 """Following a host's list: what is recorded, what is taken back, and what is sent."""
 
+import asyncio
+import json
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,9 +19,10 @@ from scroll_context.log.redact import Redactor
 from scroll_context.messages import ToolCall
 from scroll_context.models import Reply
 from scroll_context.session.explain import explain
-from scroll_context.session.follow import HostList
+from scroll_context.session.follow import HostList, known_beginning
 from scroll_context.session.host import Drop, HostMessage, Insert, Keep, Layout, Replace
 from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.wire_form import wire_bytes
 from scroll_context.store import Store
 from scroll_context.view.layout import lay_out
 
@@ -484,3 +488,99 @@ TestLists.settings = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+
+
+# exact bytes, names and event loops ----------------------------------------------------------------
+
+
+def on_the_wire(message: HostMessage, **extra: object) -> HostMessage:
+    """A message with the bytes that a client might have sent for it."""
+    body = {"role": message.role, "content": message.text, **extra}
+    return replace(message, raw=json.dumps(body, ensure_ascii=False).encode())
+
+
+def test_the_exact_bytes_of_every_message_come_back_by_its_seq(
+    store: Store, opened: Opened
+) -> None:
+    session = opened(options=PLAIN)
+    messages = [
+        on_the_wire(user("short"), cache_control={"type": "ephemeral"}),
+        on_the_wire(user("ein längerer Text mit Umlauten: äöü " * 2_000)),
+        replace(user("x" * 100), raw=b'{"content":"' + b"x" * 100 + b'","again":"' + b"x" * 100),
+        replace(user("not in it " * 10), raw=b'{"content": "\xff\xfe' + b"y" * 40_000),
+    ]
+    layout = session.follow(messages)
+    for message, seq in zip(messages, layout.seqs, strict=True):
+        assert wire_bytes(store.log, store.log.get(seq)) == message.raw
+    shapes = [store.log.get(seq).metadata.get("wire", "") for seq in layout.seqs]
+    assert len(shapes[1]) < 200, "the text is not stored twice"
+
+
+def test_the_bytes_of_a_reply_come_back_as_the_host_sends_it(store: Store, opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    messages = [on_the_wire(user("hello"))]
+    session.follow(messages)
+    reply = session.replied(Reply(text="good morning " * 20))
+    messages.append(on_the_wire(assistant("good morning " * 20), stop="end"))
+    for _ in range(2):
+        layout = session.follow(messages)
+    assert layout.seqs[1] == reply.seq
+    assert wire_bytes(store.log, reply) == messages[1].raw
+    assert [event.kind for event in session.events()].count(Kind.WIRE) == 1
+
+
+def test_a_list_without_a_name_is_found_by_its_beginning(store: Store) -> None:
+    lists = {
+        "one": [user("hello"), assistant("hi"), user("about whales")],
+        "two": [user("hello"), assistant("hi"), user("about ships")],
+    }
+    for name, messages in lists.items():
+        with Session.open(store, session_id=name, options=PLAIN) as session:
+            session.follow(messages[:1])
+            session.replied(Reply(text="hi"))
+            session.follow(messages)
+    names = list(lists)
+    longer = [*lists["two"], assistant("yes"), user("more")]
+    assert known_beginning(store.log, names, longer) == ("two", 3)
+    assert known_beginning(store.log, names, [user("hello"), user("else")]) == ("one", 1)
+    assert known_beginning(store.log, names, [user("something else")]) is None
+
+
+def test_a_fork_that_a_new_name_begins_keeps_the_folds(store: Store, opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    messages = long_list(30)
+    for end in range(2, len(messages) + 1, 2):
+        before = sent(session.follow(messages[:end], window=4_000), messages)
+    last = store.log.tail(1, session_id="s")[0].seq
+    with session.fork(last, session_id="branch") as branch:
+        continued = [*messages, user("another way")]
+        layout = branch.follow(continued, window=4_000)
+        assert sent(layout, continued)[: len(before)] == before
+        assert not layout.evicted
+
+
+def test_sessions_open_and_follow_without_blocking_an_event_loop(store: Store) -> None:
+    async def main() -> float:
+        longest = 0.0
+        is_done = asyncio.Event()
+
+        async def watch() -> None:
+            nonlocal longest
+            while not is_done.is_set():
+                before = time.monotonic()
+                await asyncio.sleep(0.001)
+                longest = max(longest, time.monotonic() - before)
+
+        watcher = asyncio.create_task(watch())
+        for number in range(5):
+            async with await Session.aopen(store, f"s{number}") as session:
+                layout = await session.afollow([user("hello")], window=8_000)
+                assert layout.is_unchanged
+                assert (await session.areplied(Reply(text="hi"))).seq > layout.request
+        is_done.set()
+        await watcher
+        return longest
+
+    started = time.monotonic()
+    longest = asyncio.run(main())
+    assert longest < (time.monotonic() - started) / 2, "a kernel started in the loop's own thread"

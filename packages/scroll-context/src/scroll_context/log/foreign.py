@@ -40,7 +40,7 @@ PAYLOAD_MISSING = "payload_missing"
 RESERVED = frozenset(
     """altered at_seq captured context digest earlier echo erased hash host_id imported kind lost moved_from
     named_there plan renderer replaced_surrogates retraction rule session_id settings spans tools upto
-    window""".split()
+    window wire wire_seq""".split()
 ) | {DAMAGED, PAYLOAD_MISSING, SET_ASIDE}
 """Names in the metadata of events that no import may use."""
 

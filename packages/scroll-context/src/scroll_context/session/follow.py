@@ -28,11 +28,14 @@ from msgspec.structs import replace
 
 from scroll_context.contents import Retraction
 from scroll_context.events import Event, Kind
+from scroll_context.ids import id_of
 from scroll_context.log.journal import Journal
+from scroll_context.log.log import EventLog
 from scroll_context.log.rows import without_surrogates
 from scroll_context.messages import Media, canonical
 from scroll_context.origin import Origin
 from scroll_context.session.host import Drop, HostMessage, Insert, Item, Keep, Replace
+from scroll_context.session.wire_form import wire_bytes, wire_facts
 from scroll_context.view.entries import step
 from scroll_context.view.headline import without_headline
 from scroll_context.view.layout import Shown, ViewLayout
@@ -82,6 +85,9 @@ class HostList:
         self._last: list[HostMessage] = []
         self._last_seqs: list[int] = []
         self._last_known = 0
+        # The chained hash of each message, while nothing was taken back: they name the beginning
+        # of a list, by which another session may be found.
+        self._chain: list[str] | None = []
         for event in events:
             self.add(event)
 
@@ -90,9 +96,13 @@ class HostList:
         if event.kind == Kind.RETRACTION and not event.is_foreign:
             self._retract(Retraction.from_metadata(event.metadata))
             return
+        if event.kind == Kind.FORK:
+            self._chain = None
         known = self._of_event(event)
         if known is not None:
             self._known.append(known)
+            if self._chain is not None:
+                self._chain.append(chained(self._chain[-1] if self._chain else "", known.mark))
 
     def _retract(self, retraction: Retraction) -> None:
         leaving = set(retraction.seqs)
@@ -100,6 +110,7 @@ class HostList:
         if retraction.order:
             known = _reordered(known, retraction.order)
         self._known = known
+        self._chain = None
         self._last, self._last_seqs = [], []
 
     def _of_event(self, event: Event) -> Known | None:
@@ -132,6 +143,22 @@ class HostList:
             if call_id in message.call_ids:
                 return message.seq
         return None
+
+    def source_keys(self, session_id: str, messages: Iterable[HostMessage]) -> list[str]:
+        """The keys under which new messages at the end of the list are recorded; "" once something
+        was taken back.
+        """
+        keys = []
+        before = self._chain[-1] if self._chain else ""
+        for message in messages:
+            before = chained(before, mark_of(message))
+            keys.append(source_key(session_id, before) if self._chain is not None else "")
+        return keys
+
+    @property
+    def remembered(self) -> int:
+        """How many messages of the list the newest hand-over had."""
+        return len(self._last)
 
     def remember(self, messages: Sequence[HostMessage], seqs: Sequence[int]) -> None:
         """Keep a list that is now recorded, to compare the next one with."""
@@ -214,6 +241,7 @@ def record_list(
     new = alignment.new
     for place, event in zip(new, _record_new(journal, host, messages, new), strict=True):
         seqs[place] = event.seq
+    _record_wire_forms(journal, host, messages, alignment)
     if not alignment.is_in_order:
         _retract(journal, Retraction(order=tuple(seq for seq in seqs if seq > 0)))
     host.remember(messages, seqs)
@@ -227,16 +255,33 @@ def _record_new(
     if not places:
         return []
     journal.require_room()
-    new_calls = {call.id for place in places for call in messages[place].calls}
+    new = [messages[place] for place in places]
+    new_calls = {call.id for message in new for call in message.calls}
+    keys = host.source_keys(journal.session_id, new)
     drafts = []
-    for place in places:
-        message = messages[place]
-        draft = journal.draft(**fields_of(message))
+    for message, key in zip(new, keys, strict=True):
+        fields = fields_of(message)
+        fields["metadata"] |= wire_facts(journal, message)
+        draft = journal.draft(source_key=key, **fields)
         if message.role == "tool" and message.call_id not in new_calls:
             # It answers a call of an earlier reply, which need not be the newest one.
             draft = replace(draft, reply_to=host.reply_of(message.call_id))
         drafts.append(draft)
     return journal.append_many(drafts)
+
+
+def _record_wire_forms(
+    journal: Journal, host: HostList, messages: Sequence[HostMessage], alignment: Alignment
+) -> None:
+    """Record the bytes of messages that were recorded without them, such as replies."""
+    drafts = []
+    for place in range(host.remembered, len(messages)):
+        message, seq = messages[place], alignment.seqs[place]
+        if message.raw and seq > 0 and wire_bytes(journal.log, journal.log.get(seq)) is None:
+            facts = wire_facts(journal, message)
+            drafts.append(journal.draft(Kind.WIRE, reply_to=seq, metadata=facts))
+    if drafts:
+        journal.append_many(drafts)
 
 
 def _retract(journal: Journal, retraction: Retraction) -> None:
@@ -305,6 +350,42 @@ def fields_of(message: HostMessage) -> dict[str, Any]:
     if message.thinking:
         metadata["thinking"] = msgspec.to_builtins(list(message.thinking))
     return fields | {"kind": Kind.CONVERSATION, "metadata": metadata}
+
+
+def chained(before: str, mark: str) -> str:
+    """The identity of a message in its list: a hash of it and of everything before it."""
+    return id_of(before, mark)
+
+
+def source_key(session_id: str, chained_hash: str) -> str:
+    """The key under which a message of a host's list is recorded."""
+    return f"host:{id_of(session_id, chained_hash)}"
+
+
+def known_beginning(
+    log: EventLog, sessions: Iterable[str], messages: Sequence[HostMessage]
+) -> tuple[str, int] | None:
+    """The session whose list begins like this one for longest, and how many messages both have.
+
+    For hosts that give their conversations no name. None if no list begins with the first message.
+    """
+    hashes: list[tuple[int, str]] = []
+    before = ""
+    for count, place in enumerate(_places(messages, 0), 1):
+        before = chained(before, mark_of(messages[place]))
+        # Replies are recorded when they arrive, before the host has them, so they have no key.
+        if messages[place].role != "assistant":
+            hashes.append((count, before))
+    longest: tuple[str, int] | None = None
+    for session_id in sessions:
+        matched = 0
+        for count, chained_hash in hashes:
+            if log.find_source(source_key(session_id, chained_hash)) is None:
+                break
+            matched = count
+        if matched > (longest[1] if longest else 0):
+            longest = (session_id, matched)
+    return longest
 
 
 def mark_of(message: HostMessage) -> str:

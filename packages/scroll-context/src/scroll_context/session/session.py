@@ -8,6 +8,7 @@ so a resumed session shows the same bytes: resuming is replaying, and a fork rep
 up to a seq. The session knows nothing of loops or providers.
 """
 
+import asyncio
 import contextlib
 import logging
 import threading
@@ -149,6 +150,17 @@ class SessionParts(TypedDict, total=False):
     # run unasked.
     confirm: Confirm | None
     ask: AskModel | Callable[[str, str], AskReply] | None  # the model behind `ask` and `ask_many`
+
+
+class FollowOptions(TypedDict, total=False):
+    """What `Session.follow` takes besides the messages."""
+
+    system: str
+    tools: Sequence[ToolSpec]
+    window: int
+    model_name: str
+    overhead: int
+    overflowed: bool
 
 
 class Session:
@@ -350,6 +362,38 @@ class Session:
         finally:
             self.journal.close()
 
+    @classmethod
+    async def aopen(
+        cls,
+        store: Store,
+        session_id: str,
+        *,
+        agent_id: str = "",
+        task_id: str = "",
+        wait: float = 0.0,
+        **given: Unpack[SessionParts],
+    ) -> "Session":
+        """Like `open_or_resume`, for asyncio: the event loop does not wait for the kernel."""
+        return await asyncio.to_thread(
+            cls.open_or_resume,
+            store,
+            session_id,
+            agent_id=agent_id,
+            task_id=task_id,
+            wait=wait,
+            **given,
+        )
+
+    async def aclose(self) -> None:
+        """Like `close`, for asyncio."""
+        await asyncio.to_thread(self.close)
+
+    async def __aenter__(self) -> "Session":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
     def __enter__(self) -> "Session":
         return self
 
@@ -507,6 +551,16 @@ class Session:
         facts |= {"tokens": tokens, "digest": digest}
         facts |= self.environment.cells_behind_digest() if digest else {}
         return self.record(Kind.REQUEST, name=model_name, metadata=facts)
+
+    async def afollow(
+        self, messages: Sequence[HostMessage], **options: Unpack[FollowOptions]
+    ) -> Layout:
+        """Like `follow`, for asyncio: the event loop does not wait for the disk."""
+        return await asyncio.to_thread(self.follow, messages, **options)
+
+    async def areplied(self, reply: Reply, *, id: str = "") -> Event:
+        """Like `replied`, for asyncio."""
+        return await asyncio.to_thread(self.replied, reply, id=id)
 
     def replied(self, reply: Reply, *, id: str = "") -> Event:
         """Record what the model answered, before its calls are carried out.
