@@ -109,7 +109,9 @@ def test_native_names_have_no_dots(log: EventLog, mount: McpMount) -> None:
 
 def test_effects_follow_the_servers_hints_unless_overruled(mount: McpMount) -> None:
     assert mount.namespace.forecast.effects is False
+    assert mount.namespace.forecast.remarks == []
     assert mount.namespace.hang.effects is True  # says nothing
+    assert mount.namespace.hang.remarks == ["may have effects"]
     assert mount.namespace.say_text_2.effects is True  # not destructive is not yet read-only
     with start(name="trusted", effects=False) as other:
         assert other.name == "trusted"

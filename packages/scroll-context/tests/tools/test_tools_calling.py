@@ -650,8 +650,18 @@ def test_the_user_is_announced_once_and_only_when_there_is_one(
         == asked(toolbox(log, add, confirm=lambda _: True).describe())
         == 0
     )
-    for limit in (10_000, 450, 430):
-        assert toolbox(log, book, add).describe(limit).count("has effects") == 1, limit
+    for limit in (10_000, 520, 500):
+        text = toolbox(log, book, add).describe(limit)
+        assert text.count("never repeat its call") == 1, limit
+        assert text.count("has effects") == 2, limit
+    assert "effects" not in toolbox(log, add).describe()
+
+
+def test_map_calls_is_described_as_these_tools_run(log: EventLog) -> None:
+    single = tool(add._function, name="single", max_concurrent=1)
+    assert "arguments, up to 16 at once." in toolbox(log, add).describe()
+    assert "one after another, because" in toolbox(log, single).describe()
+    assert "one at a time where the description" in toolbox(log, add, single).describe()
 
 
 def test_the_description_gets_shorter_rather_than_longer_than_its_bound(log: EventLog) -> None:

@@ -47,6 +47,13 @@ def meet(number: int, name: str = "") -> str:
     return f"{number}{name}"
 
 
+@tool
+def lookup(key: int) -> Any:
+    if key < 0:
+        return "Error: no such key"
+    return {"key": key, "tags": ["a", "b"]}
+
+
 @tool(max_concurrent=1)
 def alone(number: int) -> int:
     if number % 3 == 2:
@@ -60,7 +67,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     with (
         Store(folder, create=True) as store,
         Session.open(
-            store, session_id="s", tools=[rows, table, prose, image, meet, alone]
+            store, session_id="s", tools=[rows, table, prose, image, meet, alone, lookup]
         ) as session,
     ):
         yield session
@@ -136,3 +143,22 @@ def test_results_of_map_calls_are_restored_with_the_session(tmp_path: Path) -> N
                 cell(again, "print(kept, kept.errors)")
                 == "[1, None] {1: 'ToolFailed: 2 is not liked'}"
             )
+
+
+def test_help_shows_the_observed_shape_after_a_call(session: Session) -> None:
+    assert "Observed" not in cell(session, "help(lookup)")
+    text = cell(session, "x = lookup(1)\nhelp(lookup)")
+    assert "Observed result: dict {'key': int, 'tags': list of 2: str of length 1}" in text
+
+
+def test_text_among_other_results_is_printed_as_a_possible_error(session: Session) -> None:
+    text = cell(session, "x = lookup(1)\ny = lookup(-1)")
+    assert text.startswith(
+        "lookup: this result is text, and earlier ones were dict."
+        " It may be an error message: 'Error: no such key'\n"
+    )
+    text = cell(session, "z = map_calls(lookup, [1, -1, 2])")
+    assert text.startswith(
+        "map_calls: 1 of 3 results are text where others are dict, perhaps error messages;"
+        " [1]: 'Error: no such key'\n"
+    )

@@ -17,7 +17,13 @@ import pytest
 from open_journals import journal_of
 from scroll_context.errors import StoreError, ToolFailed
 from scroll_context.events import Event, Scope
-from scroll_context.kernel.protocol import portable
+from scroll_context.kernel.protocol import (
+    Pickled,
+    Portable,
+    portable,
+    revive,
+    revive_in_jail,
+)
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import ArtifactRef, ToolResultRef, ref
 from scroll_context.tools import toolbox
@@ -120,18 +126,36 @@ def test_models_arrays_and_frames(log: EventLog) -> None:
     assert returned(log, [Room(beds=2, free=dt.date(2026, 7, 3))])[0].value == [
         {"beds": 2, "free": dt.date(2026, 7, 3)}
     ]
-    assert returned(log, {"m": numpy.array([[1, 2]]), "x": numpy.float64(0.5)})[0].value == {
-        "m": [[1, 2]],
-        "x": 0.5,
-    }
+    assert returned(log, numpy.float64(0.5))[0].value == 0.5
+    outcome, event = returned(log, {"m": numpy.array([[1, 2]])})
+    assert outcome.value["m"].plain == [[1, 2]] and event.content == '{"m": [[1, 2]]}'
+    # An array of objects may hold anything, so it is lists.
+    assert returned(log, numpy.array([1, "a"], dtype=object))[0].value == [1, "a"]
     frame = pandas.DataFrame(
         {"city": ["Wien", "Graz"], "n": [1, None], "day": pandas.Timestamp("2026-07-03")}
     )
-    rows = returned(log, frame)[0].value
+    outcome, event = returned(log, frame)
+    rows = json.loads(event.content)
+    assert rows == outcome.value.plain
     assert [row["city"] for row in rows] == ["Wien", "Graz"]
     assert [row["n"] for row in rows] == [1.0, None]
     assert rows[0]["day"].startswith("2026-07-03T00:00:00")
-    assert returned(log, frame["city"])[0].value == ["Wien", "Graz"]
+    assert returned(log, frame["city"])[0].value.plain == ["Wien", "Graz"]
+
+
+def test_the_host_refuses_a_pickle_that_a_kernel_sends() -> None:
+    sent = msgspec.msgpack.encode([portable(Pickled("DataFrame", b"cos\nsystem\n", []))])
+    assert isinstance(msgspec.msgpack.decode(sent, ext_hook=revive_in_jail)[0], Pickled)
+    with pytest.raises(ValueError, match=r"codec|unknown extension"):
+        msgspec.msgpack.decode(sent, ext_hook=revive)
+
+
+def test_a_result_is_walked_once() -> None:
+    # A set is refused by a walk and can be encoded, so it shows that there was no second walk.
+    walked = Portable([1, {2}])
+    assert portable({"value": walked}) == {"value": [1, {2}]}
+    with pytest.raises(TypeError, match="set cannot be sent"):
+        portable({"value": [1, {2}]})
 
 
 @pytest.mark.parametrize(

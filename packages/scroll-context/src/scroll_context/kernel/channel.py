@@ -50,7 +50,7 @@ from scroll_context.kernel.protocol import (
     encode_frame,
     explain,
     portable,
-    revive,
+    revive_in_jail,
 )
 
 T = TypeVar("T")
@@ -205,7 +205,7 @@ class Channel:
         self._sock = sock
         self._interrupts = interrupts
         self._reader = FrameReader(sock)
-        self._decoder = msgspec.msgpack.Decoder(ToWorker, ext_hook=revive)
+        self._decoder = msgspec.msgpack.Decoder(ToWorker, ext_hook=revive_in_jail)
         self._lock = Lock()
         self._sending = Lock()
         self._waiters: dict[int, _Waiter] = {}

@@ -6,7 +6,8 @@ The reader treats what it reads as hostile: a length above the cap is refused be
 allocated, a frame is handed out only whole, and no more than one frame is held at a time. Large
 frames are received in place.
 
-Values that cross between a cell and the host are JSON-like ones, bytes, dates and datetimes.
+Values that cross between a cell and the host are JSON-like ones, bytes, dates and datetimes; and,
+to a cell only, data frames and arrays that the host has pickled.
 `portable` checks a value before it is sent and rewrites the few types that msgpack lacks; `revive`
 is the decoder's hook for them. Everything else is refused on the sending side with a TypeError that
 says what to pass instead. `count_items` bounds what a hostile frame can cost the host: one byte of
@@ -123,10 +124,32 @@ class FrameReader:
 MAX_ITEMS = 100_000
 """The most values, nested ones included, that one call may carry from a cell to the host."""
 
-_DATETIME, _DATE, _BIG_INTEGER = 1, 2, 3
+_DATETIME, _DATE, _BIG_INTEGER, _PICKLED = 1, 2, 3, 4
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
 _ATOMS: Final = frozenset({type(None), bool, float, str, bytes})
 _ADVICE = "pass text, numbers, bytes, dates, or lists and dicts of them"
+
+
+class Portable(msgspec.Struct, frozen=True):
+    """A value that `portable` has looked at already, and does not look at again."""
+
+    value: Any
+
+
+class Pickled:
+    """A data frame or an array on its way to a cell: pickled by the host, unpickled in the jail.
+
+    `plain` is its JSON-like form, for the log and for a kernel that lacks the library. A host never
+    accepts one of these: `revive` knows nothing of them. It is not a struct, because msgspec would
+    take it apart.
+    """
+
+    __slots__ = ("data", "plain", "type")
+
+    def __init__(self, type_name: str, data: bytes, plain: Any) -> None:
+        self.type = type_name
+        self.data = data
+        self.plain = plain
 
 
 def portable(value: Any) -> Any:
@@ -173,6 +196,11 @@ def _portable(value: Any) -> Any:
         return msgspec.msgpack.Ext(_DATETIME, value.isoformat().encode())
     if kind is dt.date:
         return msgspec.msgpack.Ext(_DATE, value.isoformat().encode())
+    if kind is Portable:
+        return value.value
+    if kind is Pickled:
+        sent = [value.type, value.data, _portable(value.plain)]
+        return msgspec.msgpack.Ext(_PICKLED, _encoder.encode(sent))
     return _portable_subclass(value, kind)
 
 
@@ -224,6 +252,16 @@ def revive(code: int, data: memoryview) -> Any:
     if code == _BIG_INTEGER:
         return int(text)
     raise ValueError(f"unknown extension type {code}")
+
+
+def revive_in_jail(code: int, data: memoryview) -> Any:
+    """As `revive`, for the worker: it also takes what the host pickled, and unpickles nothing yet."""
+    if code != _PICKLED:
+        return revive(code, data)
+    return Pickled(*_pickled.decode(data))
+
+
+_pickled = msgspec.msgpack.Decoder(tuple[str, bytes, Any], ext_hook=revive)
 
 
 def _widths() -> tuple[list[int], list[int]]:

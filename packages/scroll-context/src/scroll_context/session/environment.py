@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from scroll_context.contents import SavedVariable, Snapshot
@@ -289,12 +288,7 @@ class Environment:
                 given=given.so_far(),
                 work=call.work,
             )
-            value = (
-                {"handle": msgspec.to_builtins(outcome.ref)}
-                if outcome.ref
-                else {"value": outcome.value}
-            )
-            return CapabilityResult(value, (outcome.result_seq,))
+            return CapabilityResult(outcome.for_cell(), (outcome.result_seq,))
         result = self._read(call, kind, given)
         given.add(result)
         return result

@@ -154,9 +154,10 @@ class McpMount:
         self, name: str, found: "mcp.Tool", effects: bool | None, limits: ToolLimits
     ) -> Tool[..., Any]:
         hints = found.annotations
+        idempotent = hints is not None and hints.idempotent_hint is True
+        effects_declared = effects is not None or _declares_effects(hints)
         if effects is None:
             effects = hints is None or hints.read_only_hint is not True
-        idempotent = hints is not None and hints.idempotent_hint is True
         signature, aliases = signature_of(found.input_schema, found.output_schema)
         originals = {spelt: original for original, spelt in aliases.items()}
 
@@ -186,6 +187,7 @@ class McpMount:
             schema=found.input_schema,
             aliases=aliases,
             effects=effects,
+            effects_declared=effects_declared,
             idempotent=idempotent,
             limits=limits,
         )
@@ -388,6 +390,14 @@ def mount_http(
         max_concurrent=max_concurrent,
         connect_timeout=connect_timeout,
     )
+
+
+def _declares_effects(hints: "mcp.types.ToolAnnotations | None") -> bool:
+    """Whether a server says that a tool has effects, rather than saying nothing about it."""
+    if hints is None:
+        return False
+    is_writing = hints.read_only_hint is False
+    return is_writing or hints.destructive_hint is True or hints.idempotent_hint is True
 
 
 def _sdk() -> Any:

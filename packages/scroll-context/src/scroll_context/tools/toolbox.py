@@ -36,7 +36,7 @@ import msgspec
 from scroll_context.background import in_loop
 from scroll_context.errors import BadInput, StoreError, ToolFailed
 from scroll_context.events import Event, Kind, Scope
-from scroll_context.kernel.protocol import Prelude, portable
+from scroll_context.kernel.protocol import Portable, Prelude, portable
 from scroll_context.log.journal import Journal
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import TEXT
@@ -100,12 +100,25 @@ It may be a coroutine function.
 
 
 class ToolOutcome(msgspec.Struct, frozen=True):
-    """A result: the value itself, or for a large one only a reference to where the log has it."""
+    """A result: the value itself, or for a large one only a reference to where the log has it.
+
+    `sent` is the value as it crosses to a cell; `has_tables` says whether data frames or arrays
+    are in it. `note` says how the value differs from what the tool returned.
+    """
 
     value: Any
     call_seq: int
     result_seq: int
     ref: ResultRef | None = None
+    sent: Portable | None = None
+    has_tables: bool = False
+    note: str = ""
+
+    def for_cell(self) -> dict[str, Any]:
+        """The answer to the cell that made the call."""
+        if self.ref is None:
+            return {"value": self.sent, "tables": self.has_tables}
+        return {"handle": msgspec.to_builtins(self.ref), "note": self.note}
 
 
 class Recorder:
@@ -165,39 +178,52 @@ class Recorder:
         `origin` says which events it was made from, and is recorded with it.
         """
         self._common["metadata"] = {**self._common["metadata"], **(origin or {})}
-        value, media_type = result.value, TEXT if isinstance(result.value, str) else JSON
+        value = result.value
         if isinstance(value, bytes | bytearray | memoryview):
             media = result.media(value)
-            self._check_size(len(media.data))
-            event = self._end("ok", _label(media), media.data, media.media_type)
-            return self._outcome(media.data, event, len(media.data))
-        apart: list[int] = []  # sizes of the media that are events of their own
-        try:
-            text = (
-                value
-                if media_type == TEXT
-                else json_text(value, lambda data: self._part(result.media(data), apart))
-            )
-            if not text.isascii() and (cleaned := text.encode("utf-8", "replace").decode()) != text:
-                text = cleaned  # a lone surrogate: neither the log nor the wire can hold it
-                value = text if media_type == TEXT else json.loads(text)
-            in_log = len(text.encode())
-            size = in_log + sum(apart)
+            size = len(media.data)
             self._check_size(size)
-            if size <= CROSSING:
-                portable(value)
+            event = self._end("ok", _label(media), media.data, media.media_type)
+            if size > CROSSING:
+                return ToolOutcome(None, self.call_seq, event.seq, ref_of(event))
+            sent = Portable(media.data)
+            return ToolOutcome(media.data, self.call_seq, event.seq, sent=sent)
+        try:
+            value, text, size = self._as_text(result)
+            self._check_size(size)
+            # This checks every value as well, so an unusable one is not recorded as a result.
+            crossing = Portable(portable(value)) if size <= CROSSING else None
         except (TypeError, ValueError, RecursionError) as error:
             unusable = f"{self._common['name']} returned something that cannot be used: {error}"
             raise ToolFailed(unusable, kind="TypeError") from error
-        # small text beside large media goes as a reference too, and needs a body to refer to
-        body = text if size > CROSSING and in_log <= INLINE_LIMIT else None
-        return self._outcome(value, self._end("ok", text, body, media_type), size)
+        # Small text beside large media goes as a reference too, and needs a body to refer to.
+        is_inline = len(text.encode()) <= INLINE_LIMIT
+        body = text if size > CROSSING and is_inline else None
+        media_type = TEXT if isinstance(value, str) else JSON
+        event = self._end("ok", text, body, media_type)
+        if crossing is None:
+            note = _simplified(result, size)
+            return ToolOutcome(None, self.call_seq, event.seq, ref_of(event), note=note)
+        has_tables = bool(result.pickled)
+        return ToolOutcome(value, self.call_seq, event.seq, sent=crossing, has_tables=has_tables)
 
-    def _outcome(self, value: Any, event: Event, size: int) -> ToolOutcome:
-        crosses = size <= CROSSING
-        return ToolOutcome(
-            value if crosses else None, self.call_seq, event.seq, None if crosses else ref_of(event)
-        )
+    def _as_text(self, result: Plain) -> tuple[Any, str, int]:
+        """The value, the text that the log has of it, and the size of everything together."""
+        value = result.value
+        # The sizes of pickled tables, and of the media that are events of their own.
+        apart: list[int] = [len(table.data) for table in result.pickled]
+
+        def keep(data: bytes) -> Any:
+            return self._part(result.media(data), apart)
+
+        text = value if isinstance(value, str) else json_text(value, keep)
+        if not text.isascii():
+            cleaned = text.encode("utf-8", "replace").decode()
+            if cleaned != text:
+                # It has a lone surrogate, which neither the log nor the wire can hold.
+                text = cleaned
+                value = text if isinstance(value, str) else json.loads(text)
+        return value, text, len(text.encode()) + sum(apart)
 
     def _part(self, media: Media, apart: list[int]) -> Any:
         """What the JSON says in the place of bytes."""
@@ -241,6 +267,17 @@ class Recorder:
                 "was kept. Ask for less at a time.",
                 kind="ValueError",
             )
+
+
+def _simplified(result: Plain, size: int) -> str:
+    """What a cell must know of a table that is too large to cross as such; "" without one."""
+    if not result.pickled:
+        return ""
+    kinds = " and ".join(sorted({table.type for table in result.pickled}))
+    return (
+        f"the result has {size:,} bytes, so it arrives as the log has it:"
+        f" {kinds} as lists, dates as text. Ask for less at a time to get the {kinds}."
+    )
 
 
 def _label(media: Media) -> str:
@@ -303,15 +340,17 @@ class Toolbox:
         tools = [self.tools[name] for name in sorted(self.tools)]
         if not tools:
             return ""
-        asked = [_ASKED] if self._confirm is not None and any(one.effects for one in tools) else []
+        head = [_map_text(tools)]
+        if any(each.effects for each in tools):
+            head.insert(0, _EFFECTS)
+            if self._confirm is not None:
+                head.insert(1, _ASKED)
+        lines = [each.line() for each in tools]
+        headers = [each.line(described=False) for each in tools]
         levels = (
-            (
-                min(limit, STUB_CHARS),
-                "\n\n",
-                ["\n".join([*asked, _MAP]), *(one.stub for one in tools)],
-            ),
-            (limit, "\n", [*asked, _MAP, _HELP, *(one.line() for one in tools)]),
-            (limit, "\n", [*asked, _MAP, _HELP, *(one.line(described=False) for one in tools)]),
+            (min(limit, STUB_CHARS), "\n\n", ["\n".join(head), *(each.stub for each in tools)]),
+            (limit, "\n", [*head, _HELP, *lines]),
+            (limit, "\n", [*head, _HELP, *headers]),
         )
         for most, between, parts in levels:
             text = between.join(parts)
@@ -593,12 +632,27 @@ def settle(journal: Journal) -> list[Event]:
     return calls
 
 
-_ASKED = "# The user may be asked before a tool that has effects is run."
-_HELP = "# help(f) prints the whole description of f."
-_MAP = (
-    "# map_calls(f, [{...}, ...]) calls f with each dict of arguments, several at once where f allows it. It returns a"
-    "\n# list of the results in order, with None where a call failed; its .errors maps positions to what went wrong."
-)
+_EFFECTS = "# A tool that has effects, or may have them, can change the world: never repeat its call to be sure."
+_ASKED = "# The user may be asked before such a tool is run."
+_HELP = "# help(f) prints the whole description of f and, after a call, the shape of its results."
+
+
+def _map_text(tools: Sequence[Tool[..., Any]]) -> str:
+    """What the model is told of map_calls, true for these tools."""
+    limits = {each.limits.max_concurrent for each in tools}
+    if limits == {1}:
+        at_once = "one after another, because these tools run one call at a time"
+    elif 1 in limits:
+        at_once = "up to 16 at once, but one at a time where the description of f says so"
+    else:
+        at_once = "up to 16 at once"
+    return (
+        f"# map_calls(f, [{{...}}, ...]) calls f with each dict of arguments, {at_once}."
+        "\n# It returns a list of the results in order, with None where a call failed;"
+        " its .errors maps positions to what went wrong."
+    )
+
+
 _TIMEOUT: dict[str, Any] = {"kind": "TimeoutError", "state": "timeout"}
 
 

@@ -9,8 +9,10 @@ when a model calls it. A tool holds no state: limits, consent and the log are th
 
 `plain` makes any common Python result JSON-like, plus bytes, dates and datetimes, which cross to a
 cell as they are: dataclasses, structs and models become dicts; sets, tuples and iterators become
-lists; arrays become nested lists; a data frame becomes a list of records (its index is dropped).
-Decimals, times and UUIDs become text. NaN stays NaN, in the log too, where it is written as
+lists. Decimals, times and UUIDs become text. A data frame, a series and an array arrive in the cell
+as such: this process pickles them, and the worker unpickles them inside the jail. In the log, and in
+a kernel that lacks the library, a data frame is a list of records (its index is dropped) and an array
+is nested lists. NaN stays NaN, in the log too, where it is written as
 Python's json module writes it. Anything else is refused by name.
 """
 
@@ -21,6 +23,7 @@ import functools
 import inspect
 import json
 import keyword
+import pickle
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -31,6 +34,7 @@ import msgspec
 
 from scroll_context.background import in_loop, in_thread
 from scroll_context.errors import BadInput
+from scroll_context.kernel.protocol import Pickled
 from scroll_context.messages import ToolSpec
 from scroll_context.text.printable import printable
 from scroll_context.tools.signatures import (
@@ -50,7 +54,8 @@ NAME_CHARS = (
     63  # of "server.tool": providers allow 64 for a native name, and the dot becomes two characters
 )
 OCTETS = "application/octet-stream"
-_CROSSING = (bytes, bytearray, memoryview, dt.datetime, dt.date)
+_CROSSING = (bytes, bytearray, memoryview, dt.datetime, dt.date, Pickled)
+_TABLES = {"pandas": ("DataFrame", "Series"), "numpy": ("ndarray",)}
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -72,12 +77,15 @@ class Media:
 
 
 class Plain(msgspec.Struct, frozen=True):
-    """A value that can cross to a cell; `types` has the media types of the bytes in it, by their
-    identity.
+    """A value that can cross to a cell.
+
+    `types` has the media types of the bytes in it, by their identity; `pickled` are the data frames
+    and arrays in it.
     """
 
     value: Any
     types: dict[int, str]
+    pickled: tuple[Pickled, ...] = ()
 
     def media(self, data: bytes | bytearray | memoryview) -> Media:
         return Media(data, self.types.get(id(data), ""))
@@ -89,23 +97,47 @@ def plain(value: Any, *, str_keys: bool = False) -> Plain:
     Raises TypeError, or RecursionError for what contains itself.
     """
     types: dict[int, str] = {}
+    pickled: list[Pickled] = []
 
     def foreign(item: Any) -> Any:
         if isinstance(item, Media):
-            types[id(item.data)] = item.media_type  # to_builtins passes the very same bytes on
+            # to_builtins passes the very same bytes on.
+            types[id(item.data)] = item.media_type
             return item.data
+        table = _pickle_table(item)
+        if table is not None:
+            pickled.append(table)
+            return table
         return _unwrap(item)
 
-    return Plain(
-        msgspec.to_builtins(value, builtin_types=_CROSSING, str_keys=str_keys, enc_hook=foreign),
-        types,
-    )
+    built = msgspec.to_builtins(value, builtin_types=_CROSSING, str_keys=str_keys, enc_hook=foreign)
+    return Plain(built, types, tuple(pickled))
+
+
+def _pickle_table(item: Any) -> Pickled | None:
+    """A data frame, a series or an array for a cell; None for anything else.
+
+    An array of objects may hold anything, so it becomes lists.
+    """
+    kind = type(item)
+    library = kind.__module__.partition(".")[0]
+    if kind.__name__ not in _TABLES.get(library, ()):
+        return None
+    if library == "numpy" and item.dtype.hasobject:
+        return None
+    try:
+        data = pickle.dumps(item, protocol=5)
+    except Exception:  # noqa: BLE001 - a frame may hold objects of foreign code
+        return None
+    return Pickled(kind.__name__, data, plain(_unwrap(item)).value)
 
 
 def json_text(value: Any, keep: Callable[[bytes], Any], *, sort_keys: bool = False) -> str:
     """A plain value as JSON; `keep` says what stands in the place of bytes."""
 
     def foreign(item: Any) -> Any:
+        if isinstance(item, Pickled):
+            return item.plain
         return item.isoformat() if isinstance(item, dt.date) else keep(item)
 
     return json.dumps(value, ensure_ascii=False, default=foreign, sort_keys=sort_keys)
@@ -196,6 +228,7 @@ class Tool(Generic[P, R]):
         schema: dict[str, Any],
         aliases: Mapping[str, str] | None = None,
         effects: bool = False,
+        effects_declared: bool = True,
         idempotent: bool = False,
         limits: ToolLimits | None = None,
     ) -> None:
@@ -218,7 +251,10 @@ class Tool(Generic[P, R]):
             aliases or {}
         )  # names of arguments that Python cannot spell -> their names in the signature
         self.effects = effects
-        self.idempotent = idempotent  # whether the same call again changes nothing more
+        # Whether its author said that it has effects, rather than saying nothing.
+        self.effects_declared = effects_declared
+        # Whether the same call again changes nothing more.
+        self.idempotent = idempotent
         self.limits = limits or ToolLimits()
         # whether what it returns only repeats history, and must never be found by a search
         self.echo = False
@@ -251,22 +287,21 @@ class Tool(Generic[P, R]):
         """The function as the prompt shows it where there are many: its signature and one line
         about it.
         """
-        said = " ".join(
-            [*(f"{remark}." for remark in self.remarks), one_line(self.doc) if described else ""]
-        ).strip()
-        return f"def {self.header}: ..." + (f"  # {said}" if said else "")
+        remarks = [f"{remark}." for remark in self.remarks]
+        about = " ".join([*remarks, one_line(self.doc) if described else ""]).strip()
+        return f"def {self.header}: ..." + (f"  # {about}" if about else "")
 
     @property
     def remarks(self) -> list[str]:
         """What a caller must know besides the description."""
-        said = []
+        remarks = []
         if self.effects and self.idempotent:
-            said.append("has effects; the same call again changes nothing more")
+            remarks.append("has effects; the same call again changes nothing more")
         elif self.effects:
-            said.append("has effects: never repeat a call to be sure")
+            remarks.append("has effects" if self.effects_declared else "may have effects")
         if self.limits.max_concurrent == 1:
-            said.append("runs one call at a time")
-        return said
+            remarks.append("runs one call at a time")
+        return remarks
 
     @property
     def spec(self) -> ToolSpec:
