@@ -35,12 +35,13 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "testing"))
 
+
 from scroll_context import Draft, Store  # noqa: E402
 from scroll_context.session.session import Session  # noqa: E402
 from scroll_shared.address import parse  # noqa: E402
-from scroll_shared.log import SharedLog  # noqa: E402
+from scroll_shared.backend import shared_backend  # noqa: E402
+from scroll_shared.host_snapshot import take_of  # noqa: E402
 from scroll_shared.push import push  # noqa: E402
-from scroll_shared.snapshots import take_of  # noqa: E402
 from servers import ObjectServer, Postgres, programs, server_folder  # noqa: E402
 
 BEGIN, END = "<!-- shared:begin -->", "<!-- shared:end -->"
@@ -187,7 +188,7 @@ def lags(url: str, folder: Path, seconds: float, server: Postgres) -> list[float
                 if "at" in metadata:
                     found.append(1000 * (now - json.loads(metadata)["at"]))
 
-        log.replica.on_applied = applied  # type: ignore[attr-defined]
+        shared_backend(log).replica.on_applied = applied
         with foreign_events(f"{url}&replica={folder / 'telling'}", 200, server):
             time.sleep(seconds)
     return found
@@ -215,9 +216,8 @@ def takeover(url: str, folder: Path, number: int) -> float:
         os.killpg(host.pid, signal.SIGKILL)
         host.wait()
         log = store.log
-        assert isinstance(log, SharedLog)
         asked = "SELECT extract(epoch FROM lease_until)::float8 FROM scroll.session WHERE session_id = %b"
-        ((expires,),) = log.server.call(asked, [f"work-{number}".encode()])
+        ((expires,),) = shared_backend(log).server.call(asked, [f"work-{number}".encode()])
         with Session.resume(store, f"work-{number}", wait=60) as session:
             assert "42" in session.run("print(found)", "d1").content
             return time.time() - expires

@@ -24,6 +24,7 @@ from scroll_context import Draft, Store
 from scroll_context.errors import PayloadMissing, StoreReadOnly
 from scroll_shared.address import parse
 from scroll_shared.admin import grant, init
+from scroll_shared.backend import shared_backend
 from scroll_shared.collect import collect, collect_at
 from scroll_shared.objects import Bucket, ObjectPlace, SharedPayloads, key_of
 from scroll_shared.server import Server
@@ -219,7 +220,7 @@ def test_a_store_puts_a_deleted_body_again_by_itself(shared: Shared, tmp_path: P
             one.append(Draft(content="and again", payload=one.payloads.put_text("named late")))
             == seq + 1
         )
-        assert two.log.replica.wait_for(seq + 1, 60)  # type: ignore[attr-defined]
+        assert shared_backend(two.log).replica.wait_for(seq + 1, 60)
         assert two.log.text(two.log.get(seq)) == two.log.text(two.log.get(seq + 1)) == "named late"
     assert collect_at(shared.url, grace=0).deleted == 0
     assert shared.lost() == []
@@ -310,7 +311,7 @@ def test_an_erasure_reports_a_payload_that_another_event_still_names(
         values = [[b"s"], [b""], [b""], [None], [f"{own},{payload.digest}"], [0], [None]]
         row = [*values, [os.urandom(16)], [pinned]]
         shared.server.call(_APPEND, [shared.store_id, uuid.uuid4(), 1, *row])
-        store.log.refresh()
+        store.log.backend.refresh()
         report = store.erase(seqs=[seq])
         assert (
             f"the payload {payload.digest[:12]} is still named by seq {seq + 1}"

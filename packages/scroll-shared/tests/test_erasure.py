@@ -13,7 +13,8 @@ from scroll_context.errors import StoreReadOnly
 from scroll_context.upkeep.integrity import verify
 from scroll_shared import admin
 from scroll_shared.address import parse
-from scroll_shared.snapshots import take_of
+from scroll_shared.backend import shared_backend
+from scroll_shared.host_snapshot import take_of
 from stores import Hosts, hosts_of
 
 WORD = "xylophonist"
@@ -44,7 +45,7 @@ def holds(folder: Path, word: str) -> list[Path]:
 def test_the_words_leave_every_place(hosts: Hosts, database: str, tmp_path: Path) -> None:
     first, second = hosts.open("a"), hosts.open("b")
     fill(first)
-    assert second.log.replica.wait_for(4, 60)  # type: ignore[attr-defined]
+    assert shared_backend(second.log).replica.wait_for(4, 60)
     second.index.catch_up()
     assert len(second.index.search(WORD)) == 2 and second.log.text(second.log.get(3)).startswith(
         WORD
@@ -53,10 +54,10 @@ def test_the_words_leave_every_place(hosts: Hosts, database: str, tmp_path: Path
     take_of(hosts.address("a"))
     report = first.erase(seqs=[2, 3], by="test")
     assert report.seq == 5 and report.payloads == 1
-    first.log.follower.report()  # type: ignore[attr-defined]
-    assert second.log.replica.wait_for(5, 60)  # type: ignore[attr-defined]
-    second.log.refresh()
-    second.log.follower.report()  # type: ignore[attr-defined]
+    shared_backend(first.log).follower.report()
+    assert shared_backend(second.log).replica.wait_for(5, 60)
+    second.log.backend.refresh()
+    shared_backend(second.log).follower.report()
     for store in (first, second):
         assert [store.log.get(seq).is_erased for seq in range(1, 6)] == [
             False,
@@ -73,7 +74,7 @@ def test_the_words_leave_every_place(hosts: Hosts, database: str, tmp_path: Path
         rows = server.execute("SELECT body, payloads FROM scroll.event").fetchall()
         assert not [body for body, _ in rows if WORD.encode() in body]
         assert server.execute("SELECT count(*) FROM scroll.snapshot").fetchone() == (0,)
-        copies = [store.log.facts.replica for store in (first, second)]  # type: ignore[attr-defined]
+        copies = [shared_backend(store.log).facts.replica for store in (first, second)]
         purged = server.execute(
             "SELECT purged FROM scroll.replica WHERE replica::text = ANY(%s)", [copies]
         ).fetchall()
@@ -98,7 +99,7 @@ def test_a_host_that_was_away_is_listed_and_purges_when_it_comes_back(
 ) -> None:
     away = hosts.open("away")
     fill(away)
-    away.log.follower.report()  # type: ignore[attr-defined]
+    shared_backend(away.log).follower.report()
     away.close()
     first = hosts.open("a")
     report = first.erase(seqs=[2, 3])

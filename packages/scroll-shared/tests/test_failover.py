@@ -12,6 +12,7 @@ from forms import form
 from scroll_context import Draft, Store
 from scroll_context.errors import StoreDamaged, StoreReadOnly, StoreUnreachable
 from scroll_context.upkeep.integrity import verify
+from scroll_shared.backend import shared_backend
 from servers import Postgres
 from stores import Hosts
 
@@ -89,7 +90,7 @@ def test_nothing_is_lost_when_a_synchronous_standby_is_promoted(
         assert len(set(recorded.values())) == len(recorded), "nothing is there twice"
         assert set(recorded.values()) <= writers.attempted
         for store in (*stores, fresh):
-            assert store.log.replica.wait_for(fresh.log.last_seq(), 60)  # type: ignore[attr-defined]
+            assert shared_backend(store.log).replica.wait_for(fresh.log.last_seq(), 60)
             assert verify(store.log).ok
         assert len({store.stats().head for store in (*stores, fresh)}) == 1
         hosts.close()

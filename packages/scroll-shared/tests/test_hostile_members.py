@@ -22,12 +22,13 @@ from members import Member, body
 from scroll_context import Draft, Store
 from scroll_context.errors import SessionBusy, StoreLocked
 from scroll_context.events import Kind, Scope
+from scroll_context.log.erasing import blanked
 from scroll_context.log.journal import Journal
 from scroll_context.log.rows import ERASED, UNREADABLE
-from scroll_context.upkeep.erase import blanked
 from scroll_context.upkeep.integrity import verify
 from scroll_shared import admin
 from scroll_shared.address import parse
+from scroll_shared.backend import shared_backend
 from servers import Postgres
 from stores import Hosts, hosts_of
 
@@ -94,7 +95,7 @@ def members(database: str, tmp_path: Path) -> Iterator[Members]:
 
 
 def reach(store: Store, seq: int) -> None:
-    assert store.log.replica.wait_for(seq, 60)  # type: ignore[attr-defined]
+    assert shared_backend(store.log).replica.wait_for(seq, 60)
 
 
 def is_refused(state: str) -> "pytest.RaisesExc[psycopg.Error]":
@@ -145,7 +146,7 @@ def test_a_second_row_with_a_source_key_becomes_a_placeholder(members: Members) 
 def test_an_unreadable_row_can_be_erased(members: Members) -> None:
     secret = b"xylophonist"
     seq = members.appender.append(body()[:-1] + bytes([0xA0 + len(secret)]) + secret + b"\xc0")
-    members.store.log.refresh()
+    members.store.log.backend.refresh()
     assert members.store.log.get(seq).content == UNREADABLE
     members.store.erase(seqs=[seq])
     assert members.store.log.get(seq).is_erased and verify(members.store.log).bad == ()
@@ -215,7 +216,7 @@ def test_spans_of_an_erasure_are_walked_only_as_far_as_there_are_events(members:
     fresh = members.hosts.open("fresh")
     reach(members.store, seq)
     for store in (members.store, fresh):
-        store.log.refresh()
+        store.log.backend.refresh()
         assert [event.content for event in store.log.iterate(until=3)] == [
             f"event {n}" for n in range(3)
         ]
@@ -257,7 +258,7 @@ def test_an_erasure_puts_no_words_in_the_place_of_others(members: Members) -> No
         with is_refused("SC005"):
             erase(members.eraser, seq, content)
     erase(members.eraser, seq, body(**blank))
-    members.store.log.refresh()
+    members.store.log.backend.refresh()
     assert members.store.log.get(seq).is_erased
     with is_refused("SC005"):
         erase(members.eraser, seq + 1, body(**blank, session_id="scroll.store", kind="erasure"))
@@ -280,7 +281,7 @@ def test_hosts_show_an_erased_row_blank_whatever_the_server_has(members: Members
     record = body(kind="erasure", session_id="scroll.store", metadata='{"spans":[[1,2]]}')
     last = members.eraser.append(record, session_id=b"scroll.store")
     reach(running, last)
-    running.log.refresh()
+    running.log.backend.refresh()
     for store in (running, members.hosts.open("fresh")):
         for seq in seqs[:2]:
             event = store.log.get(seq)
@@ -325,9 +326,9 @@ def test_the_server_accepts_what_a_host_blanks(members: Members) -> None:
 
 def test_nobody_reports_for_the_copy_of_another_host(members: Members) -> None:
     members.store.append(Draft(content="secret"))
-    members.store.log.follower.report()  # type: ignore[attr-defined]
+    shared_backend(members.store.log).follower.report()
     shown = "SELECT replica::text, host, applied, purged FROM scroll.replica WHERE replica = %s"
-    name = members.store.log.facts.replica  # type: ignore[attr-defined]
+    name = shared_backend(members.store.log).facts.replica
     before = members.reader.sql(shown, name)
     for guess in (uuid.UUID(name).bytes, name.encode(), name.replace("-", "").encode(), b"\0" * 16):
         members.reader.sql(
@@ -372,7 +373,7 @@ def test_a_live_session_cannot_be_taken_renewed_or_released_by_another_member(
     assert now == epoch and left
     assert journal.append(journal.draft(Kind.NOTICE, content="still mine")).seq == 1
     journal.close()
-    assert members.store.log.holder("s") is None
+    assert members.store.log.backend.holder("s") is None
 
 
 def test_another_login_cannot_use_the_secret_of_a_lease(members: Members) -> None:
@@ -563,7 +564,7 @@ def test_an_erased_row_keeps_no_source_key_that_says_anything(members: Members) 
     for key in ("erased:Ada did it", "erased:" + "a" * 39, "erased:" + "A" * 40, "erased:"):
         with is_refused("SC005"):
             erase(members.eraser, seqs[0], body(**blank, source_key=key))
-    members.store.log.refresh()
+    members.store.log.backend.refresh()
 
 
 def test_two_erased_rows_with_one_source_key_stop_no_host(members: Members) -> None:
@@ -577,7 +578,7 @@ def test_two_erased_rows_with_one_source_key_stop_no_host(members: Members) -> N
     record = body(kind="erasure", session_id="scroll.store", metadata='{"spans":[[1,2]]}')
     last = members.eraser.append(record, session_id=b"scroll.store")
     reach(running, last)
-    running.log.refresh()
+    running.log.backend.refresh()
     for store in (running, members.hosts.open("fresh")):
         assert [store.log.get(seq).content for seq in seqs] == [ERASED, ERASED]
         assert verify(store.log).bad == ()
@@ -639,5 +640,5 @@ def test_a_login_has_a_bounded_number_of_copies_and_leases(members: Members) -> 
 def test_metadata_beyond_the_limit_makes_a_row_unreadable(members: Members) -> None:
     many = '{"a":[' + ",".join(["{}"] * 3_000_000) + "]}"
     seq = members.appender.append(body(metadata=many))
-    members.store.log.refresh()
+    members.store.log.backend.refresh()
     assert members.store.log.get(seq).content == UNREADABLE

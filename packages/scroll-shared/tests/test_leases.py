@@ -93,13 +93,13 @@ def test_a_second_host_is_refused_by_name_until_the_first_closes(
     journal.append(journal.draft(Kind.NOTICE, content="mine"))
     with pytest.raises(SessionBusy, match=f"process {os.getpid()}") as refused:
         Journal(second.log, Scope("s"))
-    assert refused.value.holder == second.log.holder("s")
+    assert refused.value.holder == second.log.backend.holder("s")
     until = lease_until(database)
     wait_for(lambda: lease_until(database) > until + LEASE / 2)  # it is renewed
     with pytest.raises(SessionBusy):
         Journal(second.log, Scope("s"))
     journal.close()
-    assert second.log.holder("s") is None
+    assert second.log.backend.holder("s") is None
     other = Journal(second.log, Scope("s"))
     assert [event.content for event in second.log.iterate(session_id="s")] == ["mine"]
     other.close()
@@ -153,7 +153,7 @@ def test_a_fenced_session_fails_none_but_its_own_rows(hosts: Hosts, database: st
         for journal in (sound, fenced, sound)
         for lease in [journal._lease]
     ]
-    answers = store.log._writer.write(rows)
+    answers = store.log.backend.write(rows)
     assert [type(answer) for answer in answers] == [Written, SessionFenced, Written]
     assert [event.session_id for event in store.log.iterate()] == ["sound", "sound"]
     with pytest.raises(SessionFenced, match="taken over"):

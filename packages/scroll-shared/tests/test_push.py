@@ -19,7 +19,7 @@ from scroll_context.events import Kind
 from scroll_context.upkeep.integrity import verify
 from scroll_context.upkeep.transfer import export
 from scroll_shared.address import parse
-from scroll_shared.log import SharedLog
+from scroll_shared.backend import shared_backend
 from scroll_shared.objects import SharedPayloads
 from scroll_shared.push import pull, push
 from scroll_shared.snapshots import KEPT, snapshots, take
@@ -67,16 +67,12 @@ def exported(store: Store) -> list[bytes]:
     return out.getvalue().splitlines()
 
 
-def log_of(store: Store) -> SharedLog:
-    assert isinstance(store.log, SharedLog)
-    return store.log
-
-
 def snapshot(store: Store) -> None:
-    log = log_of(store)
-    assert isinstance(log.payloads, SharedPayloads)
+    backend, payloads = shared_backend(store.log), store.payloads
+    assert isinstance(payloads, SharedPayloads)
     assert store.index.search("pigeons")  # so that there is an index
-    take(log.server, log.facts.store_id, log.payloads.place.bucket, log, store.folder / "index")
+    bucket, index = payloads.place.bucket, store.folder / "index"
+    take(backend.server, backend.facts.store_id, bucket, store.log, index)
 
 
 def test_a_folder_is_pushed_and_pulled_with_every_seq_and_hash(
@@ -152,7 +148,7 @@ def test_a_new_host_begins_from_a_snapshot(hosts: Hosts, folder: Path) -> None:
     first = hosts.open("a")
     snapshot(first)
     first.append(Draft(content="pigeons after the snapshot"))
-    log_of(first).server.call(
+    shared_backend(first.log).server.call(
         "UPDATE scroll.event SET body = '' WHERE seq < 43"
     )  # row by row it cannot be read
     second = hosts.open("b")
@@ -183,10 +179,10 @@ def test_a_snapshot_is_believed_only_as_far_as_the_server_vouches_for_it(
     push(folder, parse(hosts.address("a")))
     first = hosts.open("a")
     snapshot(first)
-    log = log_of(first)
-    (listed,) = snapshots(log.server, log.facts.store_id)
+    backend = shared_backend(first.log)
+    (listed,) = snapshots(backend.server, backend.facts.store_id)
     objects = from_url(bucket)
-    key = f"history/stores/{log.facts.uid}/{listed.key}"
+    key = f"history/stores/{backend.facts.uid}/{listed.key}"
     body = bytearray(obstore.get(objects, key).bytes())
     body[len(body) // 2] ^= 1
     obstore.put(objects, key, bytes(body))
@@ -202,18 +198,18 @@ def test_old_snapshots_and_those_from_before_an_erasure_go(
 ) -> None:
     push(folder, parse(hosts.address("a")))
     first = hosts.open("a")
-    log = log_of(first)
+    backend = shared_backend(first.log)
     for n in range(KEPT + 2):
         first.append(Draft(content=f"more {n}"))
         snapshot(first)
-    kept = snapshots(log.server, log.facts.store_id)
+    kept = snapshots(backend.server, backend.facts.store_id)
     assert len(kept) == KEPT
     assert objects(bucket) == sorted(one.key[10:] for one in kept)
     stale = kept[0]
     first.erase(seqs=[5])
-    assert snapshots(log.server, log.facts.store_id) == [] and objects(bucket) == []
-    values = [log.facts.store_id, "snapshots/late.gz", stale.seq, stale.chain, 1, ""]
-    assert log.server.call("SELECT scroll.add_snapshot(%s, %s, %s, %s, %s, %s)", values) == [
+    assert snapshots(backend.server, backend.facts.store_id) == [] and objects(bucket) == []
+    values = [backend.facts.store_id, "snapshots/late.gz", stale.seq, stale.chain, 1, ""]
+    assert backend.server.call("SELECT scroll.add_snapshot(%s, %s, %s, %s, %s, %s)", values) == [
         (False,)
     ]
     snapshot(first)

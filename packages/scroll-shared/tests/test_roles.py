@@ -18,6 +18,7 @@ from scroll_context.log.address import printable_place
 from scroll_context.log.journal import Journal
 from scroll_shared import admin
 from scroll_shared.address import parse
+from scroll_shared.backend import shared_backend
 from servers import Postgres
 from stores import hosts_of
 
@@ -237,7 +238,9 @@ def test_no_error_and_no_log_has_a_password(
         assert SECRET not in said and "p%40ss" not in said, url
     with Store(good) as store:
         store.append(Draft(content="x"))
-        assert SECRET not in repr(store.log.address) + str(store.log.address)  # type: ignore[attr-defined]
+        assert SECRET not in repr(shared_backend(store.log).address) + str(
+            shared_backend(store.log).address
+        )
     assert SECRET not in caplog.text and "p%40ss" not in caplog.text
     assert "p%40ss" not in printable_place(good) and site.login("writer") in printable_place(good)
     for file in tmp_path.rglob("*"):
@@ -255,7 +258,9 @@ def test_connections_are_encrypted_and_checked_unless_asked_otherwise(
     named = plain.replace("sslmode=disable&", "").replace("127.0.0.1", "localhost")
     with Store(f"{named}&sslrootcert={authority}", create=True) as store:
         store.append(Draft(content="in secret"))
-        used = store.log.server.call("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")  # type: ignore[attr-defined]
+        used = shared_backend(store.log).server.call(
+            "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
+        )
         assert used == [(True,)]
     elsewhere = named.replace("replica=", "replica=other-")
     with pytest.raises(StoreReadOnly, match="certificate"):  # an authority that nobody here knows

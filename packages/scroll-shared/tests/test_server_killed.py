@@ -165,14 +165,14 @@ def test_a_replica_believes_no_row_that_the_server_can_still_lose(
         seq = member.append(
             body(content="committed, and not flushed")
         )  # the function alone, not the procedure
-        reading.log.refresh()
+        reading.log.backend.refresh()
         assert reading.log.get(seq).content == "committed, and not flushed"
         server.kill()
         server.start()
         fresh = hosts.open("fresh")
         assert fresh.log.last_seq() == seq, "the server has lost a row that a replica has"
         assert fresh.append(Draft(content="after")) == seq + 1
-        reading.log.refresh()
+        reading.log.backend.refresh()
         assert reading.log.get(seq + 1).content == "after"
 
 

@@ -24,6 +24,7 @@ from scroll_context.events import Kind, Scope
 from scroll_context.log.journal import Journal
 from scroll_context.log.rows import METADATA_LIMIT
 from scroll_context.upkeep.integrity import verify
+from scroll_shared.backend import shared_backend
 from servers import CannotStart, Pooler, Postgres
 from stores import Hosts, hosts_of
 
@@ -36,7 +37,7 @@ def hosts(database: str, tmp_path: Path) -> Iterator[Hosts]:
 
 
 def reach(store: Store, seq: int) -> None:
-    assert store.log.replica.wait_for(seq, 60)  # type: ignore[attr-defined]
+    assert shared_backend(store.log).replica.wait_for(seq, 60)
 
 
 STRANGE = [
@@ -74,7 +75,7 @@ def test_a_look_that_asks_for_less_than_the_copy_has_finds_nothing_wrong(hosts: 
     first, second = hosts.open("a"), hosts.open("b")
     first.log.append_many([Draft(content=str(n)) for n in range(5)])
     reach(second, 5)
-    assert second.log.follower.catch_up(60, upto=3)  # type: ignore[attr-defined]
+    assert shared_backend(second.log).follower.catch_up(60, upto=3)
     assert second.append(Draft(content="goes on")) == 6
 
 
@@ -92,7 +93,7 @@ def test_a_forked_process_must_open_the_store_itself(hosts: Hosts) -> None:
             os.write(writing, str(error).encode())
         finally:
             with contextlib.suppress(BaseException):
-                store.log.server.close()  # type: ignore[attr-defined]
+                shared_backend(store.log).server.close()
             os._exit(0)
     os.close(writing)
     os.waitpid(child, 0)

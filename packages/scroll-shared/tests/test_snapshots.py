@@ -22,7 +22,9 @@ from scroll_context.log.rows import UNREADABLE
 from scroll_context.upkeep.integrity import verify
 from scroll_shared import admin
 from scroll_shared.address import parse
-from scroll_shared.snapshots import Snapshot, take_of
+from scroll_shared.backend import shared_backend
+from scroll_shared.host_snapshot import take_of
+from scroll_shared.snapshots import Snapshot
 from stores import Hosts, hosts_of
 
 Frame = list[Any]  # ["row", seq, nonce, body, chain] or ["file", name, piece]
@@ -48,7 +50,7 @@ class Site:
         self.taken: Snapshot = taken
 
     def key(self, key: str) -> str:
-        return f"stores/{self.store.log.facts.uid}/{key}"  # type: ignore[attr-defined]
+        return f"stores/{shared_backend(self.store.log).facts.uid}/{key}"
 
     def frames(self) -> list[Frame]:
         data = gzip.decompress(bytes(obstore.get(self.objects, self.key(self.taken.key)).bytes()))
@@ -252,7 +254,7 @@ def test_a_snapshot_brings_no_erased_words_back(site: Site) -> None:
 def test_verify_reports_events_that_an_erasure_names_and_that_are_still_legible(site: Site) -> None:
     record = body(kind="erasure", session_id="scroll.store", metadata='{"spans":[[4,5]]}')
     seq = site.member.append(record, session_id=b"scroll.store")
-    site.store.log.refresh()
+    site.store.log.backend.refresh()
     faults = [what for at, what in verify(site.store.log).known if at == 4]
     assert faults == [f"2 events that the erasure at seq {seq} names are still legible here"]
 
@@ -264,7 +266,7 @@ def test_a_snapshot_with_two_rows_of_one_source_key_can_be_used(
     site.member.sql("DELETE FROM scroll.source")
     second = site.hosts.open("second")
     second.append(Draft(content="second", source_key="k"))
-    site.store.log.refresh()
+    site.store.log.backend.refresh()
     rows = site.member.sql("SELECT seq, nonce, body, chain FROM scroll.event ORDER BY seq")
     frames = [["row", *row] for row in rows]
     seq, chain = rows[-1][0], rows[-1][3]

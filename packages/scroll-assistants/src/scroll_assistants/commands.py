@@ -307,7 +307,7 @@ def mcp(
 
     from scroll_assistants.mcp_server import RecallServer, serve_http, serve_stdio
     from scroll_assistants.project import project_task
-    from scroll_context.upkeep.erase import Retention
+    from scroll_context.upkeep.retention import Retention
 
     with (
         open_store(store) as opened,

@@ -54,13 +54,13 @@ def test_an_import_holds_the_lease_of_its_session_until_it_has_appended(
     held: list[str] = []
 
     def look() -> None:
-        if (holder := store.log.holder("a")) is not None:
+        if (holder := store.log.backend.holder("a")) is not None:
             held.append(holder.session_id)
 
-    store.log.on_append = look
+    store.log.on_append.append(look)
     import_file(store, path)
     assert held == ["a"] * 3
-    assert store.log.holder("a") is None
+    assert store.log.backend.holder("a") is None
 
 
 def test_a_session_that_is_open_gets_nothing_from_an_import_or_a_merge(

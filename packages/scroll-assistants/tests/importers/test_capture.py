@@ -167,7 +167,7 @@ def test_a_session_that_is_open_elsewhere_is_left_to_the_next_run(
 ) -> None:
     path = tmp_path / "s-1.jsonl"
     add(path, line(1, "user", "wait for me"))
-    held = store.log.take_lease("s-1")
+    held = store.log.backend.take_lease("s-1")
     report = capture(store, path, wait=0.05)
     assert report.added == 0 and "open elsewhere" in report.left
     held.release()

@@ -18,6 +18,7 @@ from scroll_assistants.importers.records import Format
 from scroll_context.errors import BadInput
 from scroll_context.importing.layouts import JSON, JSONL, detect, layout_named, read
 from scroll_context.importing.records import Fault, Imported, Labels
+from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.rows import prepare
@@ -188,7 +189,7 @@ def test_damage_loses_no_whole_message_and_a_second_import_adds_none(
     contents = [message["content"] for message, _ in said]
     with tempfile.TemporaryDirectory() as name:
         path, store = Path(name) / "chat.jsonl", Path(name) / "store"
-        log = EventLog(store, PayloadStore(store / "payloads"), create=True)
+        log = EventLog(FileBackend(store, create=True))
         path.write_bytes(whole[: len(whole) - cut])  # as it is while somebody writes it
         begun = imported(path, log)
         path.write_bytes(whole + ending)

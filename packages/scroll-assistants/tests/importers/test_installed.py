@@ -167,7 +167,7 @@ def test_a_watcher_that_was_killed_is_followed_by_one_that_loses_nothing(
 def test_what_could_not_be_recorded_is_tried_again(store: Store, tmp_path: Path) -> None:
     path = claude_code(tmp_path, 1)
     (tmp_path / "young.jsonl").write_text('{"type": "summary", "summary": "no message yet"}\n')
-    held = store.log.take_lease("s-1")
+    held = store.log.backend.take_lease("s-1")
     stop, reports = threading.Event(), list[ImportReport]()
 
     def told(report: ImportReport) -> None:

@@ -18,23 +18,22 @@ import msgspec
 from scroll_context.errors import StoreLocked, StoreReadOnly
 from scroll_context.events import EVERYTHING, Draft, Event, Grant, Progress
 from scroll_context.log import schema
-from scroll_context.log.address import is_address
 from scroll_context.log.foreign import ForeignWriter
 from scroll_context.log.log import EventLog
-from scroll_context.log.payloads import ArtifactRef, PayloadStore, ToolResultRef, ref
-from scroll_context.log.schemes import installed_scheme
+from scroll_context.log.payloads import ArtifactRef, ToolResultRef, ref
+from scroll_context.log.references import named_payloads
+from scroll_context.log.schemes import open_backend
 from scroll_context.log.writer import StoreLimits
 from scroll_context.origin import Origin
 from scroll_context.search.meaning import Embedder, MeaningIndex
 from scroll_context.search.search import PATIENCE, SearchIndex
 from scroll_context.sql.guard import GuardedSql
 from scroll_context.sql.messages import SqlLimits
-from scroll_context.upkeep.copies import named_payloads
 from scroll_context.upkeep.erase import (
     ErasureReport,
     Reason,
-    due,
     erase,
+    expire,
     finish,
     has_chores,
     select,
@@ -89,12 +88,12 @@ class Store:
         self.meaning = (
             MeaningIndex(self.folder / "meaning", self.log, embedder) if embedder else None
         )
-        self.log.on_append = self.index.notify
-        self.log.on_erased = lambda: finish(self)
+        self.log.on_append.append(self.index.notify)
+        self.log.on_erased.append(lambda: finish(self))
         if read_only:
             return
         self.payloads.sweep()
-        self.log.on_first_use = self._finish_erasure
+        self.log.before_first_use.append(self._finish_erasure)
 
     def __enter__(self) -> "Store":
         return self
@@ -146,7 +145,7 @@ class Store:
     def sql(self, grant: Grant = EVERYTHING, limits: SqlLimits | None = None) -> GuardedSql:
         """A window for model-written SQL that ends where the grant ends."""
         return GuardedSql(
-            self.log.path, grant, limits, before=lambda: self.log.wait_for_own(PATIENCE)
+            self.log.path, grant, limits, before=lambda: self.log.backend.wait_for_own(PATIENCE)
         )
 
     def erase(
@@ -209,25 +208,15 @@ class Store:
 
         Copies and variables are left alone.
         """
-        seqs = due(
-            self.log,
+        return expire(
+            self,
             older_than,
             kinds=kinds,
             session_id=session_id,
             agent_id=agent_id,
             task_id=task_id,
-        )
-        chosen = {"session_id": session_id, "agent_id": agent_id, "task_id": task_id}
-        rule = {"older_than": older_than.total_seconds(), "kinds": [str(kind) for kind in kinds]}
-        rule |= {name: value for name, value in chosen.items() if value is not None}
-        return erase(
-            self,
-            seqs,
-            reason="retention",
             by=by,
             dry_run=dry_run,
-            related=False,
-            rule=rule,
             progress=progress,
         )
 
@@ -239,7 +228,7 @@ class Store:
             """SELECT kind, sum(length(CAST(content AS BLOB)) + length(metadata) + ifnull(payload_size, 0)) n
             FROM event GROUP BY kind ORDER BY n DESC"""
         )
-        unused = bodies.keys() - named_payloads(self.log)
+        unused = bodies.keys() - named_payloads(self.log.backend)
         leftovers = sum(map(schema.size_of, self.folder.glob("log.db.damaged-*"))) + sum(
             bodies[digest] for digest in unused
         )
@@ -272,9 +261,5 @@ def open_log(
     limits: StoreLimits | None = None,
 ) -> EventLog:
     """The log of a store: in a folder, or where an address says."""
-    if is_address(folder):
-        address = str(folder)
-        return installed_scheme(address).open(address, create=create, limits=limits)
-    path = Path(folder)
-    payloads = PayloadStore(path / "payloads")
-    return EventLog(path, payloads, create=create, lock_timeout=lock_timeout, limits=limits)
+    backend = open_backend(folder, create=create, lock_timeout=lock_timeout, limits=limits)
+    return EventLog(backend)

@@ -18,8 +18,8 @@ from rich.progress import Progress
 
 from damage import replace_with
 from scroll_context.cli.output import live
+from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.log import EventLog
-from scroll_context.log.payloads import PayloadStore
 from scroll_context.store import Store
 
 MAIN = "from scroll_context.cli.main import main; main()"
@@ -47,7 +47,7 @@ def many(path: Path, count: int, length: int = 40) -> Path:
 
 
 def events_in(folder: Path) -> int:
-    log = EventLog(folder, PayloadStore(folder / "payloads"))
+    log = EventLog(FileBackend(folder))
     try:
         return log.last_seq()
     finally:

@@ -12,8 +12,7 @@ from scroll_context.log.address import has_password, is_address, printable_place
 NOTEBOOK = """
 from pathlib import Path
 
-from scroll_context.log.log import EventLog
-from scroll_context.log.payloads import PayloadStore
+from scroll_context.log.file_backend import FileBackend
 
 
 class NotebookScheme:
@@ -22,7 +21,7 @@ class NotebookScheme:
 
     def open(self, address, *, create, limits):
         folder = Path(address.removeprefix("notebook:/"))
-        return EventLog(folder, PayloadStore(folder / "payloads"), create=create, limits=limits)
+        return FileBackend(folder, create=create, limits=limits)
 
     def examine(self, address):
         return []

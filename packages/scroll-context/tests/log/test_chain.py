@@ -9,8 +9,8 @@ import pytest
 from scroll_context.events import Draft
 from scroll_context.log.chain import GENESIS, expected, leaf_of, link
 from scroll_context.log.columns import EventColumns, TableRow
+from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.log import EventLog
-from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.writer import INSERT
 from scroll_context.upkeep.integrity import Verdict, verify
 
@@ -33,7 +33,7 @@ def rewritten(log: EventLog, change: Callable[[Rows], Rows]) -> Verdict:
     database.execute("UPDATE sqlite_sequence SET seq = (SELECT max(seq) FROM event)")
     database.execute("COMMIT")
     database.close()
-    again = EventLog(log.path.parent, PayloadStore(log.path.parent / "payloads"))
+    again = EventLog(FileBackend(log.path.parent))
     verdict = verify(again)
     again.close()
     return verdict

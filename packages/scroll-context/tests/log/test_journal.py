@@ -242,7 +242,7 @@ def test_a_second_journal_in_the_same_process_is_refused_by_name(
 ) -> None:
     with pytest.raises(SessionBusy, match=f"process {os.getpid()} on ") as busy:
         Journal(store.log, Scope("s"))
-    assert busy.value.holder == journal.log.holder(journal.session_id)
+    assert busy.value.holder == journal.log.backend.holder(journal.session_id)
     Journal(store.log, Scope("another")).close()
     journal.close()
     Journal(store.log, Scope("s")).close()
@@ -256,7 +256,7 @@ def test_waiting_for_a_lease(store: Store, journal: Journal) -> None:
     thread.start()
     journal.close()
     thread.join()
-    holder = taken[0].log.holder("s")
+    holder = taken[0].log.backend.holder("s")
     assert holder is not None and holder.process == os.getpid()
     assert said(taken[0], "mine now").seq == 1
     taken[0].close()

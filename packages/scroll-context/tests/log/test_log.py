@@ -28,17 +28,16 @@ from scroll_context.errors import (
 from scroll_context.events import Draft, Grant, Kind, Payload
 from scroll_context.log import schema
 from scroll_context.log.columns import COLUMNS
+from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.filters import SearchFilters, conditions
 from scroll_context.log.log import EventLog
-from scroll_context.log.payloads import PayloadStore
-from scroll_context.log.writer import FileWriter
 from scroll_context.sql.guard import _granted
 from scroll_context.upkeep.integrity import verify
 from waiting import join, wait_for
 
 
 def reopen(folder: Path, **options: float) -> EventLog:
-    return EventLog(folder, PayloadStore(folder / "payloads"), **options)
+    return EventLog(FileBackend(folder, **options))
 
 
 def test_an_event_comes_back_as_it_was_written(log: EventLog) -> None:
@@ -200,7 +199,7 @@ def test_random_appends_read_back_and_verify(items: list[tuple[str, str]], size:
         if key:
             known[key] = places[-1]
     with tempfile.TemporaryDirectory() as folder:
-        log = EventLog(Path(folder) / "store", PayloadStore(Path(folder) / "payloads"), create=True)
+        log = EventLog(FileBackend(Path(folder) / "store", create=True))
         drafts = [Draft(content=text, source_key=key) for text, key in items]
         seqs = [
             seq
@@ -328,8 +327,8 @@ def appending(log: EventLog, content: str) -> threading.Thread:
 def test_all_who_wait_are_written_in_one_commit(log: EventLog) -> None:
     log.append(Draft(content="opens the writer"))
     statements: list[str] = []
-    assert isinstance(log._writer, FileWriter) and log._writer.connection is not None
-    log._writer.connection.set_trace_callback(statements.append)
+    assert isinstance(log.backend, FileBackend) and log.backend.writer.connection is not None
+    log.backend.writer.connection.set_trace_callback(statements.append)
     holder = sqlite3.connect(log.path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     threads = [appending(log, "waits for the file")]
@@ -404,7 +403,7 @@ def test_an_interrupted_writer_hands_the_pen_on(log: EventLog, interrupt: Interr
 
 
 def _write_in_process(folder: str, name: int, count: int) -> None:
-    log = EventLog(Path(folder), PayloadStore(Path(folder) / "payloads"), create=True)
+    log = EventLog(FileBackend(Path(folder), create=True))
     for n in range(count):
         log.append(Draft(session_id=str(name), content=str(n)))
     log.close()
@@ -475,7 +474,7 @@ def test_what_is_not_a_store(tmp_path: Path) -> None:
         with pytest.raises(NotAStore):
             reopen(tmp_path / name)
     with pytest.raises(NotAStore):
-        EventLog(tmp_path / "full", PayloadStore(tmp_path / "full" / "payloads"), create=True)
+        EventLog(FileBackend(tmp_path / "full", create=True))
     assert not (tmp_path / "absent").exists()
     assert [file.name for file in (tmp_path / "full").iterdir()] == ["notes.txt"]
 
@@ -483,7 +482,7 @@ def test_what_is_not_a_store(tmp_path: Path) -> None:
 def test_an_empty_log_never_replaces_a_lost_one(folder: Path) -> None:
     (folder / "payloads").mkdir(parents=True)
     with pytest.raises(StoreDamaged, match="backup"):
-        EventLog(folder, PayloadStore(folder / "payloads"), create=True)
+        EventLog(FileBackend(folder, create=True))
     assert not (folder / "log.db").exists()
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from scroll_context.errors import StoreClosed
 from scroll_context.events import Draft
+from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.log import EventLog
-from scroll_context.log.payloads import PayloadStore
-from scroll_context.log.writer import FileWriter
 
 FILES = Path("/proc/self/fd")
 
@@ -30,9 +29,9 @@ needs_list = pytest.mark.skipif(not FILES.is_dir(), reason="this system does not
 def test_the_connection_that_writes_waits_for_the_disk(log: EventLog) -> None:
     """In WAL mode, anything below FULL lets a power cut take back the newest commits."""
     log.append(Draft(content="x"))
-    assert isinstance(log._writer, FileWriter) and log._writer.connection is not None
+    assert isinstance(log.backend, FileBackend) and log.backend.writer.connection is not None
     pragmas = [
-        log._writer.connection.execute(f"PRAGMA {name}").fetchone()[0]
+        log.backend.writer.connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("synchronous", "journal_mode")
     ]
     assert pragmas == [2, "wal"]
@@ -74,7 +73,7 @@ def test_queries_at_once_have_a_connection_each_until_close(log: EventLog) -> No
     for thread in threads:
         thread.join()
     assert said == [[50] * 300] * 6
-    assert len(log._readers) <= 6
+    assert isinstance(log.backend, FileBackend) and len(log.backend.readers) <= 6
     log.close()
     assert open_files(log) == 0
 
@@ -83,7 +82,7 @@ def test_closing_waits_for_threads_that_read(log: EventLog) -> None:
     """To close a connection under a running query takes the whole process down, not only the query."""
     log.append_many([Draft(content=f"word {number}") for number in range(200)])
     for _ in range(6):
-        other = EventLog(log.path.parent, PayloadStore(log.path.parent / "payloads"))
+        other = EventLog(FileBackend(log.path.parent))
         begun, ended = threading.Barrier(4), []
 
         def read_until_closed(

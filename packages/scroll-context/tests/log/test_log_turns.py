@@ -46,7 +46,7 @@ def test_a_lead_that_comes_while_a_caller_is_about_to_wait(
     third waits for it.
     """
     joined, writing, queued = threading.Event(), threading.Event(), threading.Event()
-    write, said = log._writer.write, {}
+    write, said = log.backend.write, {}
     monkeypatch.setattr(log, "_queue_lock", Delayed(log._queue_lock, joined, queued))
 
     def slowly(rows: list[Any]) -> Any:
@@ -59,7 +59,7 @@ def test_a_lead_that_comes_while_a_caller_is_about_to_wait(
         name = threading.current_thread().name
         said[name] = log.append(Draft(content=name))
 
-    monkeypatch.setattr(log._writer, "write", slowly)
+    monkeypatch.setattr(log.backend, "write", slowly)
     first, second, third = (
         threading.Thread(target=append, name=n, daemon=True) for n in ("first", "second", "third")
     )

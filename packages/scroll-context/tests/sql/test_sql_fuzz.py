@@ -17,8 +17,8 @@ from forms import form
 from scroll_context.errors import QueryLimit, QueryRefused
 from scroll_context.events import Draft, Grant, Kind
 from scroll_context.log import log as log_module
+from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.log import EventLog
-from scroll_context.log.payloads import PayloadStore
 from scroll_context.sql.guard import GuardedSql, SqlResult
 from scroll_context.sql.messages import SqlLimits
 
@@ -259,7 +259,7 @@ Worlds = tuple[GuardedSql | Unguarded, GuardedSql | Unguarded]
 
 def _world(folder: Path, canary: str, hidden: int) -> Path:
     """Granted rows around a hidden one, and then as many hidden ones as wanted."""
-    log = EventLog(folder, PayloadStore(folder / "payloads"), create=True)
+    log = EventLog(FileBackend(folder, create=True))
     mine = [
         Draft(session_id="mine", agent_id="me", role="user", content=f"turn {n}") for n in "abc"
     ]

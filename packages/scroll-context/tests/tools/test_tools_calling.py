@@ -17,8 +17,8 @@ import pytest
 from open_journals import journal_of
 from scroll_context.errors import BadInput, ToolFailed
 from scroll_context.events import Event, Kind, Scope
+from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.log import EventLog
-from scroll_context.log.payloads import PayloadStore
 from scroll_context.tools.toolbox import Toolbox, ToolUse, settle, unfinished
 from scroll_context.tools.tools import tool
 
@@ -566,8 +566,8 @@ def test_without_a_callback_mounted_tools_run(log: EventLog, booked: list[str]) 
 CRASH = """
 import os, sys
 from pathlib import Path
+from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.log import EventLog
-from scroll_context.log.payloads import PayloadStore
 from scroll_context.events import Scope
 from scroll_context.log.journal import Journal
 from scroll_context.tools.toolbox import Toolbox
@@ -580,7 +580,7 @@ def book(flight: str) -> str:
     return "booked"
 
 folder = Path(sys.argv[1])
-log = EventLog(folder, PayloadStore(folder / "payloads"), create=True)
+log = EventLog(FileBackend(folder, create=True))
 box = Toolbox([book], journal=Journal(log, Scope("trip", "planner", "travel")))
 box.call("book", ("safe",))
 box.call("book", ("fatal",), cell_seq=1, tool_call_id="same")
@@ -590,7 +590,7 @@ box.call("book", ("fatal",), cell_seq=1, tool_call_id="same")
 def test_a_crash_leaves_the_call_visible(folder: Path) -> None:
     died = subprocess.run([sys.executable, "-c", CRASH, str(folder)], env=os.environ, check=False)
     assert died.returncode == -9
-    log = EventLog(folder, PayloadStore(folder / "payloads"))
+    log = EventLog(FileBackend(folder))
     log.append(Scope("other", "planner").draft(Kind.TOOL_RESULT, tool_call_id="same", reply_to=3))
     (call,) = unfinished(log, SCOPE)
     assert (call.name, call.content, call.metadata["effects"]) == (

@@ -23,16 +23,16 @@ from forms import form
 from scroll_context.errors import BadInput, PayloadMissing, UnknownSeq
 from scroll_context.events import Draft, Kind, Scope
 from scroll_context.importing.run import import_file
+from scroll_context.log import references
+from scroll_context.log.backend import LogBackend
 from scroll_context.log.chain import leaf_of
 from scroll_context.log.columns import TableRow
 from scroll_context.log.journal import Journal
-from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadFolder
 from scroll_context.log.rows import ERASED, ERASED_METADATA
 from scroll_context.store import Store
-from scroll_context.upkeep import copies
 from scroll_context.upkeep import erase as erasing
-from scroll_context.upkeep.erase import _erase_rows, has_chores
+from scroll_context.upkeep.erase import has_chores
 from scroll_context.upkeep.integrity import salvage, verify
 from scroll_context.upkeep.transfer import backup, export
 
@@ -520,18 +520,18 @@ def test_a_body_that_is_stored_while_the_files_are_cleaned_is_not_lost(
 ) -> None:
     text = f"the code is {SECRET}\n" * 5_000
     seq = store.append(Draft(session_id="old", content=text))
-    named_payloads = copies.named_payloads
+    named_payloads = references.named_payloads
     appended: list[int] = []
 
     with Store(folder) as other:
 
-        def append_then(log: EventLog, after: int = 0) -> set[str]:
-            names = named_payloads(log, after)
+        def append_then(backend: LogBackend, after: int = 0) -> set[str]:
+            names = named_payloads(backend, after)
             if not appended:
                 appended.append(other.append(Draft(session_id="new", content=text)))
             return names
 
-        monkeypatch.setattr(copies, "named_payloads", append_then)
+        monkeypatch.setattr(references, "named_payloads", append_then)
         store.erase(seqs=[seq])
         assert store.log.get(seq).is_erased
         assert other.log.text(other.log.get(appended[0])) == text and verify(other.log).ok
@@ -557,7 +557,7 @@ def test_no_copy_is_left_in_pages_that_were_split(store: Store, folder: Path) ->
     # SQLite was built to overwrite what it frees, as it was on some systems.
     order = sorted(range(600), key=lambda number: hashlib.sha256(b"%d" % number).digest())
     store.append(Draft(content="opens the connection"))
-    store.log._writer.connection.execute("PRAGMA secure_delete = OFF")
+    store.log.backend.writer.connection.execute("PRAGMA secure_delete = OFF")
     for number in order:
         key = f"{number:04}:{SECRET}:{'k' * 60}"
         store.append(Draft(session_id="s", content="x", source_key=key))
@@ -573,13 +573,14 @@ def test_an_erasure_that_comes_while_another_is_cleaned_up_is_cleaned_up_too(
     )
     vacuum = erasing._vacuum
     came: list[int] = []
+    facts = {"reason": "request", "by": "me"}
 
     def vacuum_and_erase(database: sqlite3.Connection) -> bool:
         is_done = vacuum(database)
         if not came:
             # A process that was killed just now left a copy, behind the place where the first erasure looks for some.
             (folder / ".creating-0123abcd").write_text("quetzalcoatl")
-            came.append(_erase_rows(store.log, [second], [], {"reason": "request", "by": "me"}))
+            came.append(store.log.backend.erase([second], [], facts).seq)
         return is_done
 
     monkeypatch.setattr(erasing, "_vacuum", vacuum_and_erase)
@@ -614,7 +615,9 @@ def test_what_a_killed_erasure_left_to_do_survives_a_salvage(store: Store, folde
     seq = store.append(Draft(content=f"the code is {SECRET}\n" * 5_000))
     digest = store.log.get(seq).payload
     assert digest is not None
-    _erase_rows(store.log, [seq], [digest.digest], {"reason": "request", "by": "me"})  # killed here
+    store.log.backend.erase(
+        [seq], [digest.digest], {"reason": "request", "by": "me"}
+    )  # killed here
     store.close()
     salvage(folder)
     assert holding(folder, SECRET)

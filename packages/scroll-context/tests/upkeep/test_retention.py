@@ -11,8 +11,9 @@ from scroll_context.errors import BadInput
 from scroll_context.events import STORE_SESSION, Draft, Event, Kind
 from scroll_context.log.rows import prepare
 from scroll_context.store import Store
-from scroll_context.upkeep.erase import Retention, due
+from scroll_context.upkeep.erase import due
 from scroll_context.upkeep.integrity import verify
+from scroll_context.upkeep.retention import Retention
 
 MONTH = dt.timedelta(days=30)
 
@@ -90,7 +91,7 @@ def test_a_run_that_finds_nothing_is_recorded_and_leaves_the_index_alone(store: 
 def test_it_runs_while_the_service_works_and_is_over_when_the_service_is(store: Store) -> None:
     (seq,) = record(store, 40, Draft(content="old"))
     erased = threading.Event()
-    store.log.on_append = lambda: erased.set() if runs(store) else None
+    store.log.on_append.append(lambda: erased.set() if runs(store) else None)
     with Retention(store, MONTH):
         store.append(Draft(content="others go on"))
         assert erased.wait(60)

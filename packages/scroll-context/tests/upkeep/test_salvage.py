@@ -14,9 +14,9 @@ import pytest
 from scroll_context.errors import PayloadMissing, ScrollError, StoreDamaged, StoreLocked
 from scroll_context.events import Draft, Kind
 from scroll_context.log.columns import COLUMNS
+from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.log import EventLog
 from scroll_context.log.pages import PageFile
-from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.rows import event_from_row
 from scroll_context.search import tokenize
 from scroll_context.store import Store
@@ -26,7 +26,7 @@ PAGE = 4096
 
 
 def reopen(folder: Path) -> EventLog:
-    return EventLog(folder, PayloadStore(folder / "payloads"))
+    return EventLog(FileBackend(folder))
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ import pytest
 
 from scroll_context.errors import BadInput, NotAStore, StoreDamaged
 from scroll_context.events import Draft, Kind
+from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.log import EventLog
-from scroll_context.log.payloads import PayloadStore
 from scroll_context.upkeep.integrity import salvage, verify
 from scroll_context.upkeep.merge import check_export, merge_export
 from scroll_context.upkeep.transfer import backup, export
 
 
 def reopen(folder: Path) -> EventLog:
-    return EventLog(folder, PayloadStore(folder / "payloads"))
+    return EventLog(FileBackend(folder))
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def busy(log: EventLog) -> EventLog:
 
 
 def restored(data: bytes, folder: Path) -> EventLog:
-    copy = EventLog(folder, PayloadStore(folder / "payloads"), create=True)
+    copy = EventLog(FileBackend(folder, create=True))
     merge_export(io.BytesIO(data), copy, trust=True)
     return copy
 
@@ -123,7 +123,7 @@ def test_what_a_salvage_declared_as_altered_is_exported_and_restored(
 
 
 def test_an_export_merges_into_another_history_once(busy: EventLog, tmp_path: Path) -> None:
-    other = EventLog(tmp_path / "other", PayloadStore(tmp_path / "other" / "payloads"), create=True)
+    other = EventLog(FileBackend(tmp_path / "other", create=True))
     other.append_many([Draft(content="own"), Draft(content="message 5", source_key="k5")])
     data = exported(busy)
     seqs = merged(data, other)
@@ -139,9 +139,9 @@ def test_an_export_merges_into_another_history_once(busy: EventLog, tmp_path: Pa
 def test_an_export_goes_exactly_into_a_log_that_is_empty_and_once(
     busy: EventLog, tmp_path: Path
 ) -> None:
-    other = EventLog(tmp_path / "other", PayloadStore(tmp_path / "other" / "payloads"), create=True)
+    other = EventLog(FileBackend(tmp_path / "other", create=True))
     told: list[int] = []
-    other.on_append = lambda: told.append(other.last_seq())
+    other.on_append.append(lambda: told.append(other.last_seq()))
     data = exported(busy)
     assert merged(data, other) == list(range(1, 706))
     assert told == [705]
@@ -164,7 +164,7 @@ def test_a_restored_export_is_not_merged_a_second_time(busy: EventLog, tmp_path:
 
 
 def test_a_spoiled_export_leaves_an_empty_log_empty(busy: EventLog, tmp_path: Path) -> None:
-    other = EventLog(tmp_path / "other", PayloadStore(tmp_path / "other" / "payloads"), create=True)
+    other = EventLog(FileBackend(tmp_path / "other", create=True))
     for how in ("cut", "content", "wrong type"):
         with pytest.raises(BadInput):
             merged(spoil(exported(busy), how), other)
@@ -177,7 +177,7 @@ def test_a_spoiled_export_leaves_an_empty_log_empty(busy: EventLog, tmp_path: Pa
 def test_a_foreign_salvage_declares_nothing_here(log: EventLog, tmp_path: Path) -> None:
     log.append(Draft(content="x"))
     log.append(Draft(kind=Kind.SALVAGE, metadata={"lost": [[1, 9]], "altered": [1]}))
-    other = EventLog(tmp_path / "other", PayloadStore(tmp_path / "other" / "payloads"), create=True)
+    other = EventLog(FileBackend(tmp_path / "other", create=True))
     other.append(Draft(content="own"))
     merged(exported(log), other)
     assert [event.content for event in other.iterate()] == ["own", "x"]
@@ -229,7 +229,7 @@ def test_a_spoiled_export_restores_nothing(busy: EventLog, tmp_path: Path, how: 
     data = spoil(exported(busy), how)
     with pytest.raises(BadInput):
         check_export(io.BytesIO(data))
-    other = EventLog(tmp_path / "other", PayloadStore(tmp_path / "other" / "payloads"), create=True)
+    other = EventLog(FileBackend(tmp_path / "other", create=True))
     with pytest.raises(BadInput):
         merged(data, other)
     assert other.last_seq() == 0
@@ -253,9 +253,7 @@ def test_an_export_with_nonsense_in_its_metadata_is_merged_as_it_is(
         Draft(kind=kind, content="[]", metadata=one) for kind in kinds for one in (nonsense, odd)
     )
     for trust in (False, True):
-        copy = EventLog(
-            tmp_path / str(trust), PayloadStore(tmp_path / str(trust) / "payloads"), create=True
-        )
+        copy = EventLog(FileBackend(tmp_path / str(trust), create=True))
         copy.append(Draft(content="there already", session_id="mine"))
         report = merge_export(io.BytesIO(exported(log)), copy, trust=trust)
         merged_events = copy.get_many(report.seqs)

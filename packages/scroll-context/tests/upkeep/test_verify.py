@@ -9,8 +9,9 @@ import pytest
 
 from scroll_context.events import STORE_SESSION, Draft, Kind
 from scroll_context.log.chain import leaf_of
-from scroll_context.log.log import PAGE, EventLog
-from scroll_context.log.payloads import PayloadStore
+from scroll_context.log.file_backend import FileBackend
+from scroll_context.log.log import EventLog
+from scroll_context.log.readers import PAGE
 from scroll_context.log.rows import ERASED, ERASED_METADATA
 from scroll_context.store import Store
 from scroll_context.upkeep.integrity import verify
@@ -27,7 +28,7 @@ def without(log: EventLog, *seqs: int, counter: int | None = None) -> EventLog:
     if counter is not None:
         database.execute("UPDATE sqlite_sequence SET seq = ?", [counter])
     database.close()
-    return EventLog(log.path.parent, PayloadStore(log.path.parent / "payloads"))
+    return EventLog(FileBackend(log.path.parent))
 
 
 def test_gaps_are_named_by_both_ends_and_counted_once(log: EventLog) -> None:

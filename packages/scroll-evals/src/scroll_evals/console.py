@@ -25,10 +25,10 @@ from scroll_context.cli.statuses import INTERRUPTED
 from scroll_context.errors import BadInput
 from scroll_context.log.schema import utc_now
 from scroll_context.models import Model
-from scroll_evals.commands import EvalOptions
 from scroll_evals.protocols import Setup, Suite, slug
 from scroll_evals.report import ReportedRun, Table, percent, read_runs, tables
 from scroll_evals.results import RunConfig, RunFolder, Start, Summary, runs_below, versions
+from scroll_evals.run_options import EvalOptions
 from scroll_evals.runner import Runner, RunProgress
 from scroll_evals.sft import Exported, examples
 from scroll_evals.summary import rescored

@@ -169,7 +169,7 @@ class Catalogue:
 
     def state(self, session_id: str) -> State:
         """How a session stands: whether a process has it open and, if none has, how it ended."""
-        if self._store.log.holder(session_id) is not None:
+        if self._store.log.backend.holder(session_id) is not None:
             return "running"
         kinds = [
             Kind.REQUEST,

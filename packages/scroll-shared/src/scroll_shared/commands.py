@@ -177,7 +177,7 @@ def snapshot(url: str, as_json: bool) -> None:
     Example:
       scroll admin snapshot 'postgresql://owner@db.example/agents?store=main'
     """
-    from scroll_shared.snapshots import take_of
+    from scroll_shared.host_snapshot import take_of
 
     with progress("copying") as bar:
         made = take_of(url, bar)

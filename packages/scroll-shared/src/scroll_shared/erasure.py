@@ -15,54 +15,36 @@ never come back.
 import contextlib
 import sqlite3
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from scroll_context.errors import StoreError
 from scroll_context.log.chain import body_of, leaf_of
 from scroll_context.log.columns import TableRow
-from scroll_context.log.log import PAGE, EventLog
-from scroll_context.log.rows import prepare
-from scroll_context.log.schema import utc_now
+from scroll_context.log.erasing import PURGE, REPLACE, add_chores, blanked, rewriting
+from scroll_context.log.log import NEWEST_ERASURE
+from scroll_context.log.payloads import PayloadStore
+from scroll_context.log.readers import PAGE, Readers
+from scroll_context.log.rows import PreparedRow, event_from_row
 from scroll_context.text.printable import printable
-from scroll_context.upkeep.erase import (
-    PURGE,
-    REPLACE,
-    add_chores,
-    blanked,
-    erasure_draft,
-    rewriting,
-)
 from scroll_context.upkeep.integrity import Spans, spans_in
 from scroll_shared.collect import collect, still_named
 from scroll_shared.objects import SharedPayloads
 from scroll_shared.server import Bytes, Numbers, Server
 from scroll_shared.snapshots import prune
 
-if TYPE_CHECKING:
-    from scroll_shared.log import SharedLog
-
 _NOTIFY = "SELECT CASE WHEN scroll.may_notify() THEN pg_notify('scroll', %s) END"
+LOCK_TIMEOUT = 30.0  # seconds to wait for another process that writes the copy
 _SEQS = 10_000  # that one question to the server is about
 _ERASED = """SELECT e.seq FROM unnest(%s, %s) AS s(low, high)
     JOIN scroll.event e ON e.store_id = %s AND e.seq BETWEEN s.low AND s.high AND e.leaf IS NOT NULL"""
 
 
 def erase_on_server(
-    log: "SharedLog", seqs: list[int], payloads: list[str], facts: Mapping[str, Any]
-) -> tuple[int, str]:
-    """Erase events and payloads for all hosts; the seq that records it, and what is not done yet,
-    in words.
-    """
-    rows: list[TableRow] = []
-    for at in range(0, len(seqs), PAGE):
-        part = seqs[at : at + PAGE]
-        marks = ", ".join("?" * len(part))
-        page = log.query(f"SELECT * FROM event WHERE seq IN ({marks})", part)
-        rows += map(TableRow._make, page)
-    record = prepare(erasure_draft(seqs, facts), utc_now(), log.payloads)
-    store_id = log.facts.store_id
-    ((seq,),) = log.server.call(
+    server: Server, store_id: int, rows: Sequence[TableRow], record: PreparedRow
+) -> int:
+    """Erase rows for all hosts and record it, all or nothing; the seq of the record."""
+    ((seq,),) = server.call(
         "SELECT scroll.erase(%s, %b, %s, %s, %b, %b)",
         [
             store_id,
@@ -73,41 +55,46 @@ def erase_on_server(
             body_of(record.columns),
         ],
     )
-    with contextlib.suppress(StoreError):  # a full queue: hosts look by themselves every second
-        log.server.call(_NOTIFY, [str(store_id)])
-    log.refresh()  # which carries it out in the copy of this host
-    left: list[str] = []
-    if isinstance(log.payloads, SharedPayloads):
-        left += [
-            f"the payload {digest[:12]} is still named by seq {named_by}, so it was not deleted: "
-            "erase that event as well"
-            for digest, named_by in still_named(log.server, store_id, payloads)
-        ]
-        collect(log.server, store_id, log.payloads.place, grace=0.0, only=set(payloads))
-        prune(log.server, store_id, log.payloads.place.bucket, before=seq)
-    else:
-        for digest in payloads:
-            log.payloads.remove(digest)
-    left += [
-        f"the copy on {host} has not confirmed it yet"
-        for host in unconfirmed(log.server, store_id, seq)
+    # A full queue of notifications does no harm: hosts look by themselves every second.
+    with contextlib.suppress(StoreError):
+        server.call(_NOTIFY, [str(store_id)])
+    return int(seq)
+
+
+def remove_payloads(
+    server: Server, store_id: int, payloads: PayloadStore, digests: list[str], seq: int
+) -> list[str]:
+    """Delete the bodies of the events that the erasure at `seq` has erased, and the snapshots that
+    hold them. Returns, in words, what could not be deleted.
+    """
+    if not isinstance(payloads, SharedPayloads):
+        for digest in digests:
+            payloads.remove(digest)
+        return []
+    remaining = [
+        f"the payload {digest[:12]} is still named by seq {named_by}, so it was not deleted: "
+        "erase that event as well"
+        for digest, named_by in still_named(server, store_id, digests)
     ]
-    return seq, "; ".join([*left, *_vacuum(log.server)])
+    collect(server, store_id, payloads.place, grace=0.0, only=set(digests))
+    prune(server, store_id, payloads.place.bucket, before=seq)
+    return remaining
 
 
 def unconfirmed(server: Server, store_id: int, seq: int) -> list[str]:
-    """The hosts that were seen in the last 30 days and have not carried out the erasure at this
-    seq.
+    """In words, the hosts that were seen in the last 30 days and have not carried out the erasure
+    at this seq.
     """
     rows = server.call(
         """SELECT host, replica::text FROM scroll.replica WHERE store_id = %s AND purged < %s
         AND seen > now() - interval '30 days' ORDER BY host""",
         [store_id, seq],
     )
-    return [f"{printable(host)[:100]} ({replica[:8]})" for host, replica in rows]
+    hosts = [f"{printable(host)[:100]} ({replica[:8]})" for host, replica in rows]
+    return [f"the copy on {host} has not confirmed it yet" for host in hosts]
 
 
-def _vacuum(server: Server) -> list[str]:
+def vacuum(server: Server) -> list[str]:
     """Let the server give up the rows as they were.
 
     It warns, and does nothing, when this login does not own them.
@@ -124,28 +111,63 @@ def _vacuum(server: Server) -> list[str]:
     ]
 
 
-def purge(log: "SharedLog", server: Server) -> bool:
-    """Replace the rows in the copy of this host that the server has erased; whether there were any
-    to replace.
-    """
-    pending = [
-        name
-        for (name,) in EventLog.query(log, f"SELECT name FROM chore WHERE name LIKE '{PURGE}%'")
-    ]
-    if not pending:
-        return False
-    gone: set[str] = set()
-    with rewriting(log) as database:
-        for name in pending:
-            record = log.get(int(name.removeprefix(PURGE)))
-            for spans in _pieces(record.metadata.get("spans"), record.seq):
-                erased = server.call(_ERASED, [*spans, log.facts.store_id])
-                gone |= _blank(log, database, [seq for (seq,) in erased])
-        add_chores(database, gone if isinstance(log.payloads, SharedPayloads) else ())
-        database.executemany("DELETE FROM chore WHERE name = ?", [(name,) for name in pending])
-    if log.on_erased is not None:
-        log.on_erased()
-    return True
+class Purge:
+    """Carries out in the copy of this host what the server has erased."""
+
+    def __init__(
+        self, server: Server, store_id: int, readers: Readers, path: Path, payloads: PayloadStore
+    ) -> None:
+        self.on_purged: Callable[[], object] = lambda: None
+        """Cleans the other files of the store."""
+        self._server = server
+        self._store_id = store_id
+        self._readers = readers
+        self._path = path
+        self._payloads = payloads
+
+    def run(self) -> bool:
+        """Replace the rows that the server has erased; whether there were any to replace."""
+        query = f"SELECT name FROM chore WHERE name LIKE '{PURGE}%'"
+        pending = [name for (name,) in self._readers.query(query, ())]
+        if not pending:
+            return False
+        digests: set[str] = set()
+        with rewriting(self._path, LOCK_TIMEOUT) as database:
+            for name in pending:
+                seq = int(name.removeprefix(PURGE))
+                for spans in _pieces(self._erased_spans(seq), seq):
+                    erased = self._server.call(_ERASED, [*spans, self._store_id])
+                    digests |= self._blank(database, [seq for (seq,) in erased])
+            is_cached = isinstance(self._payloads, SharedPayloads)
+            add_chores(database, digests if is_cached else ())
+            database.executemany("DELETE FROM chore WHERE name = ?", [(name,) for name in pending])
+        self.on_purged()
+        return True
+
+    def done_until(self) -> int:
+        """The newest erasure that is carried out in every file of this copy."""
+        if self._readers.query("SELECT 1 FROM chore LIMIT 1", ()):
+            return 0
+        return int(self._readers.query(NEWEST_ERASURE, ())[0][0])
+
+    def _erased_spans(self, seq: int) -> object:
+        (row,) = self._readers.query("SELECT * FROM event WHERE seq = ?", [seq])
+        return event_from_row(row).metadata.get("spans")
+
+    def _blank(self, database: sqlite3.Connection, seqs: Sequence[int]) -> set[str]:
+        """Blank rows of the copy, each with the hash that it has; the payloads that they named."""
+        digests: set[str] = set()
+        for at in range(0, len(seqs), PAGE):
+            part = seqs[at : at + PAGE]
+            marks = ", ".join("?" * len(part))
+            rows = database.execute(
+                f"SELECT * FROM event WHERE seq IN ({marks}) AND nonce IS NOT NULL", part
+            ).fetchall()
+            for row in map(TableRow._make, rows):
+                digests.update(self._payloads.named_by(row.kind, row.content, row.payload))
+                leaf = row.leaf or leaf_of(row.nonce or b"", row.columns)
+                database.execute(REPLACE, (*blanked(row, None), leaf, row.seq))
+        return digests
 
 
 def _pieces(spans: object, until: int) -> Iterator[tuple[Numbers, Numbers]]:
@@ -166,26 +188,3 @@ def _pieces(spans: object, until: int) -> Iterator[tuple[Numbers, Numbers]]:
                 lows, highs, count = Numbers(), Numbers(), 0
     if lows:
         yield lows, highs
-
-
-def _blank(log: EventLog, database: sqlite3.Connection, seqs: Sequence[int]) -> set[str]:
-    """Blank rows of the copy, each with the hash that it has; the payloads that they named."""
-    gone: set[str] = set()
-    for at in range(0, len(seqs), PAGE):
-        part = seqs[at : at + PAGE]
-        marks = ", ".join("?" * len(part))
-        rows = database.execute(
-            f"SELECT * FROM event WHERE seq IN ({marks}) AND nonce IS NOT NULL", part
-        ).fetchall()
-        for row in map(TableRow._make, rows):
-            gone.update(log.payloads.named_by(row.kind, row.content, row.payload))
-            leaf = row.leaf or leaf_of(row.nonce or b"", row.columns)
-            database.execute(REPLACE, (*blanked(row, None), leaf, row.seq))
-    return gone
-
-
-def purged_until(log: "SharedLog") -> int:
-    """The newest erasure that is carried out in every file of this copy."""
-    if log.query("SELECT 1 FROM chore LIMIT 1"):
-        return 0
-    return log.newest_erasure()

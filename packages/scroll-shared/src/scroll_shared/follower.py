@@ -22,13 +22,13 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from scroll_context.errors import ScrollError, StoreDamaged, StoreUnreachable
 from scroll_context.log import schema
 from scroll_context.log.columns import TableRow
 from scroll_context.log.rows import is_unreadable
+from scroll_shared.erasure import Purge
 from scroll_shared.received import SENT, table_row
 from scroll_shared.replica import Replica, StoreFacts
 from scroll_shared.server import Server
@@ -54,16 +54,13 @@ _logger = logging.getLogger("scroll_context.store")
 class Follower:
     """Pulls what the server has and the copy lacks."""
 
-    def __init__(self, server: Server, facts: StoreFacts, replica: Replica) -> None:
+    def __init__(self, server: Server, facts: StoreFacts, replica: Replica, purge: Purge) -> None:
         self.trouble = ""  # why the server cannot be followed; empty while all is well
-        self.purge: Callable[[], bool] = lambda: (
-            False
-        )  # carries out in the copy what the server has erased
-        self.purged: Callable[[], int] = lambda: 0  # the newest erasure that is carried out here
         self.seen = 0  # the newest seq that the server is known to have
         self.server = server
         self._facts = facts
         self._replica = replica
+        self._purge = purge
         self._pulling = threading.Lock()
         self._stopped = threading.Event()
         self._bell, self._ringer = socket.socketpair()
@@ -122,7 +119,7 @@ class Follower:
             while not self._stopped.is_set():
                 if not self._pull(deadline, upto):
                     self.trouble = ""
-                    if self.purge():
+                    if self._purge.run():
                         self.report()
                     return True
                 if time.monotonic() > deadline:
@@ -240,7 +237,7 @@ class Follower:
             facts.secret.encode(),
             socket.gethostname(),
             applied,
-            self.purged(),
+            self._purge.done_until(),
         ]
         self.server.once(
             "SELECT scroll.report(%s, %b, %s, %s, %s)",

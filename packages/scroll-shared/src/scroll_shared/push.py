@@ -18,13 +18,14 @@ from scroll_context.errors import BadInput, StoreDamaged
 from scroll_context.events import Progress
 from scroll_context.log.chain import body_of
 from scroll_context.log.columns import TableRow
+from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.writer import ERASED_KEY
 from scroll_context.upkeep.integrity import verify
 from scroll_context.upkeep.transfer import BackupReport, backup
 from scroll_shared.address import Address
-from scroll_shared.log import open_shared
+from scroll_shared.backend import open_shared
 from scroll_shared.objects import SharedPayloads
 from scroll_shared.replica import transposed
 from scroll_shared.server import Bytes, Server, Texts
@@ -59,7 +60,7 @@ class PushReport(msgspec.Struct, frozen=True):
 
 def push(folder: Path, address: Address, progress: Progress | None = None) -> PushReport:
     """Bring a store in a folder to a server; makes the shared store if there is none."""
-    log = EventLog(folder, PayloadStore(folder / "payloads"))
+    log = EventLog(FileBackend(folder))
     try:
         verdict = verify(log, progress)
         if verdict.bad or verdict.known:
@@ -86,9 +87,10 @@ def push(folder: Path, address: Address, progress: Progress | None = None) -> Pu
 
 def pull(address: Address, folder: Path, progress: Progress | None = None) -> BackupReport:
     """Copy a shared store as it is now to a new folder."""
-    log = open_shared(address)
+    backend = open_shared(address)
+    log = EventLog(backend)
     try:
-        while not log.follower.catch_up(address.timeout):  # each page has its own deadline
+        while not backend.follower.catch_up(address.timeout):  # each page has its own deadline
             pass
         return backup(log, folder, progress)
     finally:

@@ -18,6 +18,7 @@ import msgspec
 from scroll_context.events import Kind
 from scroll_context.log.chain import body_of, leaf_of
 from scroll_context.log.columns import EventColumns, TableRow
+from scroll_context.log.erasing import blanked
 from scroll_context.log.payloads import is_digest
 from scroll_context.log.rows import (
     ERASED,
@@ -28,7 +29,6 @@ from scroll_context.log.rows import (
 )
 from scroll_context.log.schema import utc_now
 from scroll_context.log.writer import ERASED_KEY
-from scroll_context.upkeep.erase import blanked
 
 SENT = "seq, session_id, agent_id, task_id, nonce, body, leaf, chain, source_bytes"
 """The columns of the server's table that `table_row` takes."""

@@ -1,12 +1,11 @@
 """`postgresql://` addresses, as the core opens them (the entry-point group `scroll_context.stores`)."""
 
 from scroll_context.errors import BadInput
-from scroll_context.log.log import EventLog
 from scroll_context.log.schemes import Finding
 from scroll_context.log.writer import StoreLimits
 from scroll_shared import doctor
 from scroll_shared.address import parse
-from scroll_shared.log import open_shared
+from scroll_shared.backend import SharedBackend, open_shared
 
 
 class PostgresScheme:
@@ -15,7 +14,7 @@ class PostgresScheme:
     def check(self, address: str) -> None:
         parse(address)
 
-    def open(self, address: str, *, create: bool, limits: StoreLimits | None) -> EventLog:
+    def open(self, address: str, *, create: bool, limits: StoreLimits | None) -> SharedBackend:
         if limits is not None:
             raise BadInput(
                 "how large a shared store may get is set on its server: "

@@ -36,7 +36,6 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import BadInput, StoreDamaged, StoreError, StoreLocked
-from scroll_context.events import Progress
 from scroll_context.files import sync_folder
 from scroll_context.log import schema
 from scroll_context.log.chain import GENESIS, body_of, breaks
@@ -176,27 +175,6 @@ def _pack_index(folder: Path, out: gzip.GzipFile) -> None:
 def _write_frame(out: gzip.GzipFile, frame: _Row | _File) -> None:
     encoded = _encode(frame)
     out.write(len(encoded).to_bytes(4, "big") + encoded)
-
-
-def take_of(url: str, progress: Progress | None = None) -> Snapshot | None:
-    """Bring the replica of this host and its index up to date, and put a snapshot of them into the
-    object store.
-    """
-    from scroll_context.store import Store
-    from scroll_shared.log import SharedLog
-
-    with Store(url) as store:
-        log = store.log
-        if not isinstance(log, SharedLog) or not isinstance(log.payloads, SharedPayloads):
-            raise BadInput(
-                "snapshots are kept in the object store, and the payloads of this store are in a folder"
-            )
-        while not log.follower.catch_up(log.address.timeout):
-            pass
-        store.index.catch_up(progress=progress)
-        return take(
-            log.server, log.facts.store_id, log.payloads.place.bucket, log, store.folder / "index"
-        )
 
 
 def prune(server: Server, store_id: int, bucket: Bucket, *, before: int = 0) -> int:

@@ -21,11 +21,11 @@ from scroll_context.errors import (
     StoreError,
     StoreUnreachable,
 )
+from scroll_context.log.backend import Written
 from scroll_context.log.chain import body_of, leaf_of
 from scroll_context.log.columns import TableRow
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.rows import PreparedRow
-from scroll_context.log.writer import Written
 from scroll_shared.objects import SharedPayloads
 from scroll_shared.replica import Replica, transposed
 from scroll_shared.server import Bytes, Numbers, Server, Texts
@@ -81,7 +81,7 @@ class ServerWriter:
     def write(self, rows: Batch) -> list[Written | ScrollError]:
         deadline = time.monotonic() + self._server.address.timeout
         self._replica.check()
-        self.settle(deadline)
+        self.resolve_unanswered(deadline)
         while True:
             answer, digests = self._send(rows, deadline)
             seqs, states, previous, chain = answer
@@ -160,7 +160,7 @@ class ServerWriter:
         columns = row.columns._replace(source_key=key)
         return PreparedRow(columns, row.nonce, leaf_of(row.nonce, columns))
 
-    def settle(self, deadline: float) -> None:
+    def resolve_unanswered(self, deadline: float) -> None:
         """Find out what became of a batch without an answer; if it did not arrive, it never will."""
         if self._lost is None:
             return

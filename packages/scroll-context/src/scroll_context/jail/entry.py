@@ -380,14 +380,9 @@ def try_tier(spec: JailSpec) -> Enforcement:
     """What `enter(spec)` would enforce here; raises KernelUnavailable as it would."""
     import subprocess
 
-    import scroll_context
-
-    folders = sorted(
-        {
-            os.path.dirname(os.path.dirname(str(module.__file__)))
-            for module in (scroll_context, msgspec)
-        }
-    )
+    package_folder = os.path.dirname(os.path.dirname(__file__))
+    library_folder = os.path.dirname(str(msgspec.__file__))
+    folders = sorted({os.path.dirname(package_folder), os.path.dirname(library_folder)})
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-c", _TRIAL, *folders],

@@ -167,7 +167,7 @@ class HeldLeases:
         if len(self._held) + len(new) > MOST_LEASES:
             self.release(keep=sessions)
         for session in new:
-            self._held[session] = self._log.take_lease(session, self._wait)
+            self._held[session] = self._log.backend.take_lease(session, self._wait)
 
     def release(self, keep: Collection[str] = ()) -> None:
         for session in [session for session in self._held if session not in keep]:

@@ -141,7 +141,7 @@ class Journal:
         self._untold: deque[Event] = deque()
         self._telling = threading.Lock()
         self._closed = False
-        self._lease = log.take_lease(scope.session_id, wait)
+        self._lease = log.backend.take_lease(scope.session_id, wait)
 
     # appending ------------------------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class Journal:
     def _catch_up(self) -> None:
         """Show what an append recorded that was interrupted before the view had it."""
         if self._is_behind:
-            self.log.settle()
+            self.log.resolve_unanswered()
         if self._is_behind and self._view is not None:
             for event in list(self.log.iterate(after=self._shown, session_id=self.session_id)):
                 self._show(event, _about_bytes(event))

@@ -1,50 +1,41 @@
-"""The Event Log: one append-only SQLite file, the ground truth of every session.
+"""The Event Log: append-only, the ground truth of every session, on one backend (backend.py).
 
-An append that returned is on disk (WAL, synchronous FULL). Appends come from any number of threads
-and processes: threads of one process share a commit (the first in the queue writes what all have
-queued), processes take SQLite's write lock up front, and only the taking of the lock is ever
-retried. Reads never hold a transaction open across a yield. Nothing here updates or deletes, and
+Once an append returns, the event is on disk. Appends come from any number of threads and processes:
+threads of one process share a commit (the first in the queue writes what all have queued), and the
+backend orders processes. Reads never hold a transaction open across a yield. Nothing here updates or deletes, and
 the file itself refuses both (see schema.py). The events of an open session come through its journal
 (journal.py). Imports and merges append here directly; erase, merge and salvage also write rows
 themselves, each under the write lock or into a file of its own.
 """
 
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Unpack
 
 import msgspec
 
-from scroll_context.errors import ScrollError, StoreError, StoreReadOnly, UnknownSeq
+from scroll_context.errors import (
+    PayloadDamaged,
+    PayloadMissing,
+    ScrollError,
+    StoreError,
+    StoreReadOnly,
+    UnknownSeq,
+)
 from scroll_context.events import EVERYTHING, STORE_SESSION, Draft, Event, Excerpt, Grant, Kind
-from scroll_context.log import lease, schema
+from scroll_context.log import schema
+from scroll_context.log.backend import LogBackend, Written
 from scroll_context.log.columns import TableRow
 from scroll_context.log.filters import NO_FILTERS, FilterFields, SearchFilters, conditions
-from scroll_context.log.lease import AnyLease, Holder
-from scroll_context.log.payloads import PayloadStore, excerpt
+from scroll_context.log.payloads import excerpt
+from scroll_context.log.readers import PAGE, Values
+from scroll_context.log.references import remove_unnamed
 from scroll_context.log.rows import PreparedRow, event_from_row, prepare, put_again
 from scroll_context.log.schema import utc_now
-from scroll_context.log.writer import FileWriter, StoreLimits, Writer, Written
 from scroll_context.work import check as check_work
-from scroll_context.work import current as current_work
-
-Values = (
-    Sequence[Any] | Mapping[str, Any]
-)  # for ? and for :name; ?1 is refused by newer versions of sqlite3
 
 NEWEST_ERASURE = f"SELECT ifnull(max(seq), 0) FROM event WHERE session_id = '{STORE_SESSION}' AND kind = '{Kind.ERASURE}'"
-EraseRows = Callable[[list[int], list[str], Mapping[str, Any]], tuple[int, str]]
-"""Erases seqs and payloads, with facts for the record; the seq that records it, and what is left to
-do.
-"""
-
-LEASES = "leases"  # the folder of a store that holds them
-PAGE = 500  # rows fetched per read transaction when iterating
-# of SQLite's virtual machine between two looks at whether a query is still wanted: some 0.3 ms
-_STEPS = 20_000
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
@@ -82,96 +73,29 @@ class _Ticket:
             return
 
 
-class _Reader:
-    """A connection to read with.
-
-    Closing waits for a running query: to close under it crashes the process.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._connection: sqlite3.Connection | None = schema.connect(path, writable=False)
-        self._in_use = threading.Lock()
-
-    def query(self, sql: str, values: Values) -> list[tuple[Any, ...]]:
-        with self._in_use, schema.Translated(self._path):
-            if self._connection is None:
-                raise schema.closed(self._path, "read")
-            work = current_work()
-            if work is None:
-                return self._rows(self._connection, sql, values)
-            self._connection.set_progress_handler(lambda: work.is_over, _STEPS)
-            try:
-                return self._rows(self._connection, sql, values)
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
-                    work.check()
-                raise
-            finally:
-                self._connection.set_progress_handler(None, 0)
-
-    def _rows(
-        self, connection: sqlite3.Connection, sql: str, values: Values
-    ) -> list[tuple[Any, ...]]:
-        try:
-            return connection.execute(sql, values).fetchall()
-        except sqlite3.OperationalError as error:
-            if not schema.tolerates(connection, error):
-                raise
-            return connection.execute(sql, values).fetchall()
-
-    def close(self) -> None:
-        with self._in_use:
-            if self._connection is not None:
-                self._connection.close()
-            self._connection = None
-
-
 class EventLog:
     """Append to and read one log file. Share one instance between threads."""
 
-    def __init__(
-        self,
-        folder: Path,
-        payloads: PayloadStore,
-        *,
-        create: bool = False,
-        lock_timeout: float = 30.0,
-        limits: StoreLimits | None = None,
-        writer: Writer | None = None,
-    ) -> None:
-        if create and schema.is_vacant(folder):
-            schema.create(folder)
-        self.path = schema.locate(folder)
-        self.payloads = payloads
-        self.lock_timeout = lock_timeout
-        self.on_erased: Callable[[], object] | None = (
-            None  # cleans the other files after rows were erased on a server
-        )
-        self.erase_on_server: EraseRows | None = None
-        self.on_append: Callable[[], None] | None = None  # told after each commit of this process
-        self.on_first_use: Callable[[], None] | None = (
-            None  # called once, before the first read or append
-        )
-        self.read_only = False  # a log that was opened to be read refuses every append
+    def __init__(self, backend: LogBackend) -> None:
+        self.backend = backend
+        self.path = backend.path
+        self.payloads = backend.payloads
+        self.on_append: list[Callable[[], object]] = []
+        """Called after each commit of this process, and when rows of other hosts arrive."""
+        self.on_erased: list[Callable[[], object]] = []
+        """Called after rows were erased by another host, to clean the other files of the store."""
+        self.before_first_use: list[Callable[[], object]] = []
+        """Called once, before the first read or append."""
+        self.read_only = False
+        """A log that was opened to be read refuses every append."""
         self._closed = False
-        self._readers: list[_Reader] = []  # as many as there ever were queries at once
-        self._idle: list[
-            _Reader
-        ] = []  # those that nobody uses; the last one has the freshest cache
-        self._queue_lock = (
-            threading.Lock()
-        )  # guards the list of all readers, the queue and the leader
+        # It guards the queue, the leader and what is called before the first use.
+        self._queue_lock = threading.Lock()
         self._write_lock = threading.Lock()  # held during a commit
         self._queue: list[_Ticket] = []
         self._leader: _Ticket | None = None  # whose caller writes, now or next
         self._was_shared = False  # whether the last commit was shared
-        self._writer = writer or FileWriter(
-            self.path, payloads, lock_timeout, limits or StoreLimits()
-        )
-        self._idle.append(
-            self._new_reader()
-        )  # fail now, not at the first read, when the file is no log
+        backend.watch(self)
 
     # appending ------------------------------------------------------------------------------------------
 
@@ -212,12 +136,8 @@ class EventLog:
         was recorded.
         """
         if bodies:
-            from scroll_context.upkeep.copies import remove_unnamed  # which imports this module
-
-            remove_unnamed(
-                self,
-                [bodies[event.seq] for event in self.get_many(list(bodies)) if event.is_erased],
-            )
+            erased = [event for event in self.get_many(list(bodies)) if event.is_erased]
+            remove_unnamed(self.backend, [bodies[event.seq] for event in erased])
 
     def write(
         self, rows: list[PreparedRow], epochs: Mapping[str, int | None] | None = None
@@ -229,8 +149,8 @@ class EventLog:
         """
         if not rows:
             return []
-        if self.on_first_use is not None:
-            self._first_use()
+        self.backend.check_writable()
+        self._prepare_first_use()
         ticket = _Ticket(rows, epochs or {})
         try:
             self._join(ticket)
@@ -247,9 +167,18 @@ class EventLog:
                 f"the commit to {self.path} was interrupted, so this event may not be recorded. "
                 "Look at the end of the log, and append it again if it is not there."
             )
-        if self.on_append is not None:
-            self.on_append()
+        self.rows_appended()
         return ticket.written
+
+    def rows_appended(self) -> None:
+        """Report new rows to those who follow the log."""
+        for callback in self.on_append:
+            callback()
+
+    def rows_erased(self) -> None:
+        """Report that another host has erased rows."""
+        for callback in self.on_erased:
+            callback()
 
     def _join(self, ticket: _Ticket) -> None:
         """Wait until the rows are written, or until it is up to this caller to write all that is
@@ -286,7 +215,7 @@ class EventLog:
         batch: list[_Ticket] = []
         if self._was_shared:
             time.sleep(
-                self._writer.linger
+                self.backend.linger
             )  # those whom the last commit woke are on their way back: let them in
         try:
             with self._write_lock, schema.Translated(self.path):
@@ -297,7 +226,7 @@ class EventLog:
                     raise schema.closed(self.path, "append")
                 if self.read_only:
                     raise StoreReadOnly(f"{self.path} was opened to be read; nothing was written")
-                answers = self._writer.write([row for ticket in batch for row in ticket.rows])
+                answers = self.backend.write([row for ticket in batch for row in ticket.rows])
             at = 0
             for ticket in batch:
                 own = answers[at : at + len(ticket.rows)]
@@ -315,45 +244,10 @@ class EventLog:
             for ticket in batch:
                 ticket.wake()
 
-    def take_lease(self, session_id: str, wait: float = 0.0) -> AnyLease:
-        """Be the only writer of a session, waiting up to `wait` seconds for it.
-
-        Raises SessionBusy.
-        """
-        return lease.take(self.path.parent / LEASES, session_id, utc_now(), wait)
-
-    def holder(self, session_id: str) -> Holder | None:
-        """Who has a session open now; None when it is free."""
-        return lease.holder_of(self.path.parent / LEASES, session_id)
-
-    def settle(self) -> None:
-        """Find out what became of an append that had no answer from a server."""
-
-    # freshness: a local log has everything at once, a shared one reads from a copy that follows its
-    # server --------
-
-    def refresh(self) -> None:
-        """Read what other hosts have appended until now, if the server answers."""
-
-    def applied_seq(self) -> int:
-        """Every event up to here can be read."""
-        return self.last_seq()
-
-    def awaited_seq(self, patience: float) -> int:  # noqa: ARG002
-        """The newest event that a reader of this process may expect to see, which can be read by
-        now.
-        """
-        return self.last_seq()
-
-    def wait_for_own(self, patience: float) -> bool:  # noqa: ARG002
-        """Wait until the file has what this process has appended; False when that takes too long."""
-        return True
-
-    def unread(self, seq: int) -> int:  # noqa: ARG002
-        """How many events of other hosts are known to exist behind this one, for which no reader
-        waits.
-        """
-        return 0
+    def resolve_unanswered(self) -> None:
+        """Find out what became of an append that had no answer."""
+        with self._write_lock:
+            self.backend.resolve_unanswered()
 
     # reading --------------------------------------------------------------------------------------------
 
@@ -451,13 +345,31 @@ class EventLog:
 
     def last_seq(self) -> int:
         """The newest address; 0 for an empty log."""
-        return int(self.query("SELECT ifnull(max(seq), 0) FROM event")[0][0])
+        self._prepare_first_use()
+        return self.backend.last_seq()
+
+    def applied_seq(self) -> int:
+        """The newest address before which none is missing in the file of this process."""
+        self._prepare_first_use()
+        return self.backend.applied_seq()
+
+    def awaited_seq(self, patience: float) -> int:
+        """The newest address that a reader of this process may insist on (backend.py)."""
+        self._prepare_first_use()
+        return self.backend.awaited_seq(patience)
 
     def text(self, event: Event) -> str:
         """The whole text of an event: its content, or its payload when that holds the body as text."""
         if event.payload is None or not event.payload.is_text:
             return event.content
         return self.payloads.text(event.payload.digest)
+
+    def text_or_preview(self, event: Event) -> str:
+        """The whole text of an event, or what its row has of it where the payload is lost."""
+        try:
+            return self.text(event)
+        except (PayloadMissing, PayloadDamaged):
+            return event.content
 
     def excerpt(self, event: Event, most: int) -> Excerpt:
         """The whole text of an event if it has at most `most` characters, else its two ends in the
@@ -480,44 +392,27 @@ class EventLog:
 
     def query(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
         """Run one of Scroll's own SELECTs. Not for foreign SQL: see sql.py."""
-        if self.on_first_use is not None:
-            self._first_use()
-        try:
-            reader = self._idle.pop()
-        except IndexError:
-            reader = self._new_reader()
-        try:
-            return reader.query(sql, values)
-        finally:
-            self._idle.append(reader)
+        self._prepare_first_use()
+        return self.backend.query(sql, values)
 
     def close(self) -> None:
         """Close every connection; running appends and queries are finished first."""
         with self._write_lock:
             with self._queue_lock:
                 self._closed = True
-                readers, self._readers = self._readers, []
-            for reader in readers:
-                reader.close()
-            self._writer.close()
+            self.backend.close()
 
-    def _first_use(self) -> None:
-        with self._queue_lock:  # one thread of those that come at once
-            told, self.on_first_use = self.on_first_use, None
-        if told is not None:
-            told()
+    def _prepare_first_use(self) -> None:
+        if not self.before_first_use:
+            return
+        # Of several threads that come at once, one finds the list filled.
+        with self._queue_lock:
+            callbacks, self.before_first_use = self.before_first_use, []
+        for callback in callbacks:
+            callback()
 
     def _select(self, condition: str, values: Sequence[Any]) -> list[Event]:
         return [
             event_from_row(row)
             for row in self.query(f"SELECT * FROM event WHERE {condition}", values)
         ]
-
-    def _new_reader(self) -> _Reader:
-        reader = _Reader(self.path)
-        with self._queue_lock:
-            if self._closed:
-                reader.close()
-                raise schema.closed(self.path, "read")
-            self._readers.append(reader)
-        return reader

@@ -27,7 +27,6 @@ from msgspec.structs import replace
 from scroll_context.events import Draft, Payload, Progress
 from scroll_context.log.keys import keyed_hash, make_key
 from scroll_context.log.log import EventLog
-from scroll_context.upkeep.copies import text_or_preview
 
 _KEY_BLOCK = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
@@ -323,7 +322,7 @@ def scan(log: EventLog, progress: Progress | None = None) -> Iterator[Finding]:
             continue
         metadata = msgspec.json.encode(event.metadata).decode() if event.metadata else ""
         seen: set[str] = set()
-        for text in (text_or_preview(log, event), event.headline, metadata):
+        for text in (log.text_or_preview(event), event.headline, metadata):
             for one in find_secrets(text):
                 value = text[one.start : one.end]
                 if value not in seen:

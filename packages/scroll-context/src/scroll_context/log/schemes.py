@@ -5,13 +5,15 @@ its object is a `StoreScheme`. The core imports a package only when somebody ope
 its scheme.
 """
 
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from scroll_context.errors import BadInput
-from scroll_context.log.address import DISTRIBUTIONS, scheme_of
-from scroll_context.log.log import EventLog
+from scroll_context.log.address import DISTRIBUTIONS, is_address, scheme_of
+from scroll_context.log.backend import LogBackend
+from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.writer import StoreLimits
 from scroll_context.plugins import entry_points
 
@@ -32,7 +34,7 @@ class StoreScheme(Protocol):
     def check(self, address: str) -> None:
         """Raise BadInput for an address that is incomplete or wrong. Connects to nothing."""
 
-    def open(self, address: str, *, create: bool, limits: StoreLimits | None) -> EventLog:
+    def open(self, address: str, *, create: bool, limits: StoreLimits | None) -> LogBackend:
         """Open the log at an address, or with `create` make one where there is none.
 
         Raises BadInput for an address or a limit that it cannot honour, NotAStore when there is no
@@ -41,6 +43,16 @@ class StoreScheme(Protocol):
 
     def examine(self, address: str) -> list[Finding]:
         """Find out whether the store at an address can be used well; changes nothing there."""
+
+
+def open_backend(
+    place: str | Path, *, create: bool, lock_timeout: float, limits: StoreLimits | None
+) -> LogBackend:
+    """The backend of the log at a place: a folder, or an address with the scheme of a package."""
+    if is_address(place):
+        address = str(place)
+        return installed_scheme(address).open(address, create=create, limits=limits)
+    return FileBackend(Path(place), create=create, lock_timeout=lock_timeout, limits=limits)
 
 
 def installed_scheme(address: str) -> StoreScheme:

@@ -1,10 +1,9 @@
-"""Where rows of the log are written: to the SQLite file, or to the server of a shared log
-(shared/writer.py).
+"""Writing rows to the SQLite file of a log.
 
-`EventLog` gathers what threads append at one moment and gives it to its writer, one batch at a
-time. A writer gives each new row its address and its place in the chain, in one transaction, and
-has it on disk when it returns. The writer of a file takes SQLite's write lock up front, and only
-the taking of the lock is ever retried.
+`EventLog` gathers what threads append at one moment and hands it over in one batch. The writer
+gives each new row its address and its place in the chain, in one transaction, and has it on disk
+when it returns. It takes SQLite's write lock up front, and only the taking of the lock is ever
+retried.
 """
 
 import logging
@@ -14,12 +13,12 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
 import msgspec
 
-from scroll_context.errors import ScrollError, StoreDamaged, StoreFull, StoreLocked, StoreReadOnly
+from scroll_context.errors import StoreDamaged, StoreFull, StoreLocked
 from scroll_context.log import schema
+from scroll_context.log.backend import Written
 from scroll_context.log.chain import GENESIS
 from scroll_context.log.columns import ALL_COLUMNS, TableRow
 from scroll_context.log.keys import key_file, keyed_hash, make_key, read_key
@@ -39,37 +38,6 @@ ROOMY_FOR = 1.0  # only after so many seconds
 _logger = logging.getLogger("scroll_context.store")
 
 
-class Written(NamedTuple):
-    """Where a row stands in the log.
-
-    A row whose source key was known is not new, and has no chain value here.
-    """
-
-    seq: int
-    chain: bytes
-    is_new: bool
-
-
-class Writer(Protocol):
-    """Writes batches of rows. It is called by one thread at a time."""
-
-    # seconds to wait for callers whom the last commit has woken, so that they share the next one
-    linger: float
-
-    def write(
-        self, rows: Sequence[tuple[PreparedRow, int | None]]
-    ) -> Sequence[Written | ScrollError]:
-        """Record rows, each with the epoch of its session's lease if it has one; durable when this
-        returns.
-
-        The answer has an error for each row of a session that somebody else has taken; all other
-        rows are recorded. What fails as a whole raises.
-        """
-
-    def close(self) -> None:
-        """Let go of files and connections."""
-
-
 class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How large a store may get.
 
@@ -83,8 +51,6 @@ class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
 class FileWriter:
     """Writes to the SQLite file of a log."""
 
-    linger = 0.0
-
     def __init__(
         self, path: Path, payloads: PayloadStore, lock_timeout: float, limits: StoreLimits
     ) -> None:
@@ -97,11 +63,6 @@ class FileWriter:
 
     def write(self, rows: Sequence[tuple[PreparedRow, int | None]]) -> list[Written]:
         if self.connection is None:
-            if is_replica(self.path.parent):
-                raise StoreReadOnly(
-                    f"{self.path.parent} is the local copy of a shared store; nothing was written. Open the store by "
-                    "its postgresql:// address."
-                )
             self.connection = schema.connect(self.path, writable=True)
             self.connection.execute(
                 "PRAGMA busy_timeout = 0"

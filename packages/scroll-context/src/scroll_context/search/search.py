@@ -178,7 +178,7 @@ class SearchIndex:
         if not language.terms_of(parsed):
             raise BadInput(f'{query!r:.80} has no word to search for; put common words in "quotes"')
         filters = filters.narrowed(**fields)
-        self._log.refresh()
+        self._log.backend.refresh()
         self._indexer.catch_up()
         try:
             return self._every(parsed, filters, any_word)
@@ -307,11 +307,11 @@ class SearchIndex:
                 if until == 0 and self._indexer.trouble:
                     raise IndexUnavailable(self._indexer.trouble)
                 if grant == EVERYTHING:
-                    return last - until + self._log.unread(last)
+                    return last - until + self._log.backend.unread(last)
                 return sum(
                     1 for _ in self._log.iterate(after=until, until=last, grant=grant)
-                ) + self._log.unread(last)
-        behind = self._log.unread(max(last, until))
+                ) + self._log.backend.unread(last)
+        behind = self._log.backend.unread(max(last, until))
         if behind:
             self._indexer.start()  # for the next search; this one does not wait for other hosts
         return behind

@@ -15,7 +15,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
@@ -56,7 +55,6 @@ from scroll_context.store import Store
 from scroll_context.tools.ask import Ask, AskModel, AskReply
 from scroll_context.tools.toolbox import Confirm, Toolbox
 from scroll_context.tools.tools import Tool
-from scroll_context.upkeep.copies import text_or_preview
 from scroll_context.view.eviction import Budget, ViewBudget
 from scroll_context.view.headline import parse_field, parse_reply
 from scroll_context.view.layout import lay_out
@@ -443,7 +441,7 @@ class Session:
             self._forget_erased()
             rewritten = self.context.view.rewritten_at
             if self._host is None:
-                self._host = HostList(partial(text_or_preview, self.store.log), self.events())
+                self._host = HostList(self.store.log.text_or_preview, self.events())
             seqs = record_list(self.journal, self._host, messages, self._index_tokens(window))
             schema = self._fit(system, tools, window, model_name, digest, overhead, overflowed)
             layout = lay_out(self.context.view)
@@ -885,7 +883,7 @@ def _check_store(store: object) -> None:
 def _exists(store: Store, session_id: str) -> bool:
     """Whether a session was begun; another host may have done it a moment ago."""
     if not store.log.tail(1, session_id=session_id):
-        store.log.refresh()
+        store.log.backend.refresh()
     return bool(store.log.tail(1, session_id=session_id))
 
 

@@ -17,17 +17,14 @@ Saved variables go as a whole, session by session: a pickle cannot be cut.
 """
 
 import bisect
-import contextlib
 import json
 from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
-from typing import Any
 
 from scroll_context.contents import Snapshot, index_sources
-from scroll_context.errors import PayloadDamaged, PayloadMissing
 from scroll_context.events import ABOUT_THE_LOG, Event, Grant, Kind, Progress, Scope, unpacked_seqs
-from scroll_context.log import schema
-from scroll_context.log.log import PAGE, EventLog
+from scroll_context.log.log import EventLog
+from scroll_context.log.readers import PAGE
 from scroll_context.upkeep.needles import Needles, NewValues
 
 
@@ -113,7 +110,7 @@ class ErasurePlan:
         log, known = self._log, set(self.asked)
         needles = Needles(words)
         for event in _events(log, self.asked):
-            needles.add(text_or_preview(log, event))
+            needles.add(log.text_or_preview(event))
             needles.add(event.headline)
         walk = _Walk(log, _events(log, self.asked), needles, possible)
         snapshots: list[Event] = []
@@ -152,7 +149,7 @@ class ErasurePlan:
     def variables(self) -> list[str]:
         names: dict[str, None] = {}
         for event in self._snapshots:
-            snapshot = Snapshot.decode_readable(text_or_preview(self._log, event))
+            snapshot = Snapshot.decode_readable(self._log.text_or_preview(event))
             names.update(dict.fromkeys(variable.name for variable in snapshot.saved))
         return [name for name in names if name.isidentifier()]
 
@@ -250,7 +247,7 @@ class _Walk:
             event.source_key,
             metadata,
         )
-        text = text_or_preview(self._log, event)
+        text = self._log.text_or_preview(event)
         if any(map(self._needles.has_word, (*fields, text))):
             return Why.WORD
         if any(map(self._needles.has_text, (*fields, text))):
@@ -267,7 +264,7 @@ class _Walk:
         if session not in self._values:
             earlier = self._log.iterate(until=event.seq - 1, session_id=session, kind=list(_SPOKEN))
             unread = (one for one in earlier if one.seq not in self.trail)
-            self._values[session] = NewValues(text_or_preview(self._log, one) for one in unread)
+            self._values[session] = NewValues(self._log.text_or_preview(one) for one in unread)
         return self._values[session]
 
     def _may_have_read(self, event: Event) -> bool:
@@ -289,7 +286,7 @@ def _values_text(log: EventLog, event: Event) -> str:
     """The text of an event in which values stand that were computed."""
     if event.kind == Kind.REQUEST:
         return str(event.metadata.get("digest", ""))
-    return text_or_preview(log, event)
+    return log.text_or_preview(event)
 
 
 def _recorded_reach(log: EventLog, event: Event) -> Grant:
@@ -327,64 +324,11 @@ def forks_of(log: EventLog, sessions: Collection[str]) -> list[str]:
     return found[len(sessions) :]
 
 
-def text_or_preview(log: EventLog, event: Event) -> str:
-    """The whole text of an event, or what its row has of it where the payload is lost."""
-    try:
-        return log.text(event)
-    except (PayloadMissing, PayloadDamaged):
-        return event.content
-
-
 def _seqs_of_variables(log: EventLog, event: Event) -> set[int]:
     """The events that the variables of a snapshot were made from, and the cells that made them."""
-    snapshot = Snapshot.decode_readable(text_or_preview(log, event))
+    snapshot = Snapshot.decode_readable(log.text_or_preview(event))
     seqs: set[int] = set()
     for variable in snapshot.saved:
         seqs.update(variable.seqs, variable.made_by)
     seqs.update(*snapshot.sources.values())
     return seqs
-
-
-def unshared_payloads(log: EventLog, chosen: set[int]) -> list[str]:
-    """The payload files that these events need and no other event does."""
-    by_event = list(_payloads_by_event(log))
-    kept = {digest for seq, named in by_event if seq not in chosen for digest in named}
-    gone = dict.fromkeys(digest for seq, named in by_event if seq in chosen for digest in named)
-    return [digest for digest in gone if digest not in kept]
-
-
-def named_payloads(log: EventLog, after: int = 0) -> set[str]:
-    """Every payload that an event behind a seq names, in its row or in the text of a snapshot."""
-    return {digest for _, named in _payloads_by_event(log, "seq > ?", [after]) for digest in named}
-
-
-def remove_unnamed(log: EventLog, digests: Sequence[str]) -> None:
-    """Delete those of these bodies that no event names.
-
-    Nothing is appended meanwhile; later appends look again.
-    """
-    if not digests:
-        return
-    last = log.last_seq()
-    named = named_payloads(log)
-    with (
-        schema.Translated(log.path),
-        contextlib.closing(schema.connect(log.path, writable=True)) as database,
-    ):
-        schema.begin(database, log.path, log.lock_timeout)
-        named |= named_payloads(log, last)
-        for digest in digests:
-            if digest not in named:
-                log.payloads.remove(digest)
-        database.execute("ROLLBACK")
-
-
-def _payloads_by_event(
-    log: EventLog, where: str = "1", values: Sequence[Any] = ()
-) -> Iterator[tuple[int, list[str]]]:
-    rows = log.query(
-        f"SELECT seq, kind, content, payload FROM event WHERE (payload IS NOT NULL OR kind = 'snapshot') AND {where}",
-        values,
-    )
-    for seq, kind, content, digest in rows:
-        yield seq, log.payloads.named_by(kind, content, digest)

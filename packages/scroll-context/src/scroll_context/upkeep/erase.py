@@ -15,79 +15,50 @@ or append. The log stays the same file throughout, so other processes simply go 
 
 What erasing cannot reach: backups and exports, variables in running kernels, and names of sessions,
 agents and tasks.
-
-`Retention` does it in a service that runs for long: what is older than a period is erased now and
-then. Whether a run is due is read from the log, where each run is an event with its rule. So
-however many services have the store open, and however often they are started, there is one run in
-each interval; two that begin in the same moment may both run, and the second finds nothing. A run
-that fails is logged and tried again; the service goes on.
 """
 
 import contextlib
 import datetime as dt
 import getpass
-import logging
 import os
 import re
 import shutil
 import sqlite3
-import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
-from scroll_context.errors import BadInput, ScrollError, StoreReadOnly, UnknownSeq
-from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Draft, Kind, Progress, runs
+from scroll_context.errors import BadInput, UnknownSeq
+from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Progress
 from scroll_context.log import schema
-from scroll_context.log.chain import leaf_of
-from scroll_context.log.columns import EventColumns, TableRow
+from scroll_context.log.erasing import PURGE
 from scroll_context.log.filters import SearchFilters, conditions
-from scroll_context.log.log import PAGE, EventLog
-from scroll_context.log.rows import ERASED, ERASED_METADATA, IS_ERASED, event_from_row, prepare
-from scroll_context.log.schema import utc_now
-from scroll_context.log.writer import INSERT, erased_key, head_of, is_replica
-from scroll_context.upkeep.copies import ErasurePlan, remove_unnamed, unshared_payloads
+from scroll_context.log.log import EventLog
+from scroll_context.log.payloads import PayloadStore
+from scroll_context.log.references import remove_unnamed, unshared_payloads
+from scroll_context.log.rows import IS_ERASED
+from scroll_context.search.search import SearchIndex
+from scroll_context.upkeep.copies import ErasurePlan
 from scroll_context.upkeep.needles import is_too_short
-
-if TYPE_CHECKING:
-    from scroll_context.store import Store
-
 
 Reason = Literal["request", "secret", "retention", "mistake", "other"]
 REASONS = ("request", "secret", "retention", "mistake", "other")
 
-_SET = ", ".join(f"{name} = ?" for name in EventColumns._fields)
-REPLACE = (
-    f"UPDATE event SET {_SET}, nonce = NULL, leaf = ? WHERE seq = ?"  # an event by an erased one
-)
-PURGE = "erase "  # how a chore of a copy begins whose server has erased events
 _CLEANING = f"name NOT LIKE '{PURGE}%'"
 _LEFTOVER = re.compile(r"log\.db\.damaged-[\w-]+|\.creating-[\w.-]+")
-_PLAIN_ROLES = ("user", "assistant", "tool", "system", "developer", "function", "")
-_PLAIN_STATES = frozenset(
-    (
-        "",
-        "ok",
-        "error",
-        "timeout",
-        "refused",
-        "unknown",
-        "killed",
-        "interrupted",
-        "output-limit",
-        "memory",
-    )
-)
-_MACHINE_ID = re.compile(
-    r"(?:[a-z]{1,10}_)?[0-9A-Za-z]{16,64}"
-    r"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-    r"|(?:c|call_)\d{1,6}"
-)
-"""Ids of calls that an erased event keeps. A host or an import may write words into an id."""
+
+
+class StoreFiles(Protocol):
+    """The parts of a store, each with files that may hold the words of an event."""
+
+    folder: Path
+    log: EventLog
+    payloads: PayloadStore
+    index: SearchIndex
 
 
 class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,7 +157,7 @@ def due(
 
 
 def erase(
-    store: "Store",
+    store: StoreFiles,
     seqs: Sequence[int],
     *,
     reason: Reason = "request",
@@ -216,17 +187,13 @@ def erase(
         raise BadInput(
             "a word to look for must have at least 3 characters, or 2 of a script without spaces"
         )
-    if is_replica(store.folder) and store.log.erase_on_server is None:
-        raise StoreReadOnly(
-            f"{store.folder} is the local copy of a shared store; nothing was erased. Open the store by its "
-            "postgresql:// address."
-        )
-    store.log.refresh()
+    store.log.backend.check_writable()
+    store.log.backend.refresh()
     plan = ErasurePlan(store.log, seqs)
     if related:
         plan.look_around(words, copies=copies, possible=possible, progress=progress)
     chosen = [*plan.asked, *plan.snapshots, *(plan.copies if copies else ())]
-    gone = unshared_payloads(store.log, set(chosen))
+    gone = unshared_payloads(store.log.backend, set(chosen))
     report = ErasureReport(
         asked=tuple(plan.asked),
         copies=tuple(plan.copies),
@@ -243,123 +210,51 @@ def erase(
     if dry_run or (not chosen and reason != "retention"):  # each run of a retention is recorded
         return report
     facts = {"reason": reason, "by": by or getpass.getuser()} | ({"rule": rule} if rule else {})
-    if store.log.erase_on_server is not None:
-        seq, unfinished = store.log.erase_on_server(sorted(chosen), gone, facts)
-        unfinished = "; ".join(filter(None, [finish(store, progress), unfinished]))
-        return msgspec.structs.replace(report, seq=seq, unfinished=unfinished)
-    seq = _erase_rows(store.log, sorted(chosen), gone, facts)
-    unfinished = finish(store, progress)
-    return msgspec.structs.replace(report, seq=seq, unfinished=unfinished)
+    record = store.log.backend.erase(sorted(chosen), gone, facts)
+    unfinished = filter(None, [finish(store, progress), record.unfinished])
+    return msgspec.structs.replace(report, seq=record.seq, unfinished="; ".join(unfinished))
 
 
-# changing the rows --------------------------------------------------------------------------------------
-
-
-def _erase_rows(log: EventLog, seqs: list[int], payloads: list[str], facts: dict[str, Any]) -> int:
-    """Erase the rows and record it, all or nothing; the seq of the record."""
-    with rewriting(log) as database:
-        last, head = head_of(database, log.path)
-        _blank(database, seqs)
-        if seqs:
-            add_chores(database, payloads)
-        draft = erasure_draft(seqs, facts)
-        database.execute(INSERT, prepare(draft, utc_now(), log.payloads).at(last + 1, head))
-    return last + 1
-
-
-def erasure_draft(seqs: list[int], facts: Mapping[str, Any]) -> Draft:
-    """The event that records an erasure: which events went, never what they said."""
-    metadata = {"spans": runs(seqs), **facts}
-    return Draft(
-        kind=Kind.ERASURE,
-        session_id=STORE_SESSION,
-        content=f"{len(seqs)} events were erased",
-        metadata=metadata,
+def expire(
+    store: StoreFiles,
+    older_than: dt.timedelta,
+    *,
+    kinds: Collection[str] = (),
+    session_id: str | None = None,
+    agent_id: str | None = None,
+    task_id: str | None = None,
+    by: str = "",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> ErasureReport:
+    """Erase what was recorded longer ago than this. Copies and variables are left alone."""
+    seqs = due(
+        store.log,
+        older_than,
+        kinds=kinds,
+        session_id=session_id,
+        agent_id=agent_id,
+        task_id=task_id,
     )
-
-
-@contextlib.contextmanager
-def rewriting(log: EventLog) -> Iterator[sqlite3.Connection]:
-    """A transaction in which rows may be changed: the guards of the log are lifted inside it, and
-    stand after it.
-    """
-    with (
-        schema.Translated(log.path),
-        contextlib.closing(schema.connect(log.path, writable=True)) as database,
-    ):
-        database.execute("PRAGMA secure_delete = ON")
-        schema.begin(database, log.path, log.lock_timeout)
-        try:
-            guards = database.execute(
-                "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
-            ).fetchall()
-            for name, _ in guards:
-                database.execute(f"DROP TRIGGER {name}")
-            yield database
-            for _, statement in guards:
-                database.execute(statement)
-            database.execute("COMMIT")
-        except BaseException:
-            if database.in_transaction:
-                database.execute("ROLLBACK")
-            raise
-    if log.on_append is not None:
-        log.on_append()
-
-
-def add_chores(database: sqlite3.Connection, payloads: Iterable[str] = ()) -> None:
-    """Note what is left to do when the transaction is committed: clean every file, and remove these
-    payloads.
-    """
-    database.executemany(
-        "INSERT OR REPLACE INTO chore VALUES (?, '')",
-        [("clean",), *((f"payload {digest}",) for digest in payloads)],
-    )
-
-
-def _blank(database: sqlite3.Connection, seqs: list[int]) -> None:
-    """Take everything out of the rows but what an erased event keeps."""
-    for at in range(0, len(seqs), PAGE):
-        part = seqs[at : at + PAGE]
-        rows = database.execute(
-            f"SELECT * FROM event WHERE seq IN ({', '.join('?' * len(part))})", part
-        ).fetchall()
-        for row in sorted(map(TableRow._make, rows)):
-            if row.leaf is None:
-                leaf = leaf_of(row.nonce or b"", row.columns)
-                columns = blanked(row, erased_key(row.source_key))
-                database.execute(REPLACE, (*columns, leaf, row.seq))
-
-
-def _is_machine_made(call_id: object) -> bool:
-    """Whether an id of a call cannot hold words: a provider, a host or the toolbox counted or drew it."""
-    return isinstance(call_id, str) and _MACHINE_ID.fullmatch(call_id) is not None
-
-
-def blanked(row: TableRow, source_key: str | None) -> EventColumns:
-    """What an event says after it was erased."""
-    is_foreign = event_from_row(row).is_foreign
-    is_harmless_id = _is_machine_made(row.tool_call_id) and not is_foreign
-    is_harmless_state = row.tool_state in _PLAIN_STATES and not is_foreign
-    return row.columns._replace(
-        role=row.role if row.role in _PLAIN_ROLES else "",
-        name="",
-        content=ERASED,
-        payload=None,
-        payload_size=None,
-        payload_type=None,
-        tool_call_id=row.tool_call_id if is_harmless_id else "",
-        tool_state=row.tool_state if is_harmless_state else "",
-        headline="",
-        metadata=ERASED_METADATA,
-        source_key=source_key,
+    scope = {"session_id": session_id, "agent_id": agent_id, "task_id": task_id}
+    rule = {"older_than": older_than.total_seconds(), "kinds": [str(kind) for kind in kinds]}
+    rule |= {name: value for name, value in scope.items() if value is not None}
+    return erase(
+        store,
+        seqs,
+        reason="retention",
+        by=by,
+        dry_run=dry_run,
+        related=False,
+        rule=rule,
+        progress=progress,
     )
 
 
 # cleaning up --------------------------------------------------------------------------------------------
 
 
-def finish(store: "Store", progress: Progress | None = None, *, patience: float = 60.0) -> str:
+def finish(store: StoreFiles, progress: Progress | None = None, *, patience: float = 60.0) -> str:
     """Do what an erasure has left to do; why some of it must wait, or "" when the words are gone
     from every file.
     """
@@ -371,12 +266,13 @@ def finish(store: "Store", progress: Progress | None = None, *, patience: float 
         )
 
 
-def _clean(store: "Store", progress: Progress | None, patience: float) -> str:
+def _clean(store: StoreFiles, progress: Progress | None, patience: float) -> str:
     log = store.log
     last = log.last_seq()
     chores = [name for (name,) in log.query(f"SELECT name FROM chore WHERE {_CLEANING}")]
     remove_unnamed(
-        log, [name.removeprefix("payload ") for name in chores if name.startswith("payload ")]
+        log.backend,
+        [name.removeprefix("payload ") for name in chores if name.startswith("payload ")],
     )
     store.payloads.sweep()
     for file in store.folder.iterdir():
@@ -398,7 +294,7 @@ def _clean(store: "Store", progress: Progress | None, patience: float) -> str:
                 progress(done, 2)
             if not _until(partial(step, database), patience):
                 return "other processes are reading or writing; the next opening of the store cleans the log file"
-        schema.begin(database, log.path, log.lock_timeout)
+        schema.begin(database, log.path, log.backend.lock_timeout)
         # another erasure, after its rows were read here
         newer = "SELECT 1 FROM event WHERE session_id = ? AND seq > ?"
         if database.execute(newer, [STORE_SESSION, last]).fetchone() is None:
@@ -453,68 +349,3 @@ def unreachable(store: str) -> str:
         f"Backups and exports of {store} still hold the words, and so do variables of sessions that are open now. "
         "Names of sessions, agents and tasks were not changed."
     )
-
-
-# retention ----------------------------------------------------------------------------------------------
-
-_LOOK = dt.timedelta(hours=1)  # how often it is looked whether a run is due
-
-_logger = logging.getLogger("scroll_context.retention")
-
-
-class Retention:
-    """Erases what was recorded longer ago than `older_than`, once in every interval, while it is
-    entered.
-    """
-
-    def __init__(
-        self,
-        store: "Store",
-        older_than: dt.timedelta,
-        *,
-        every: dt.timedelta = dt.timedelta(days=1),
-        kinds: Collection[str] = (),
-    ) -> None:
-        self._store = store
-        self._older_than = older_than
-        self._every = every
-        self._kinds = tuple(kinds)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="scroll-retention", daemon=True)
-
-    def __enter__(self) -> "Retention":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Wait for a run that is under way; what is killed instead is finished by the next opening
-        of the store.
-        """
-        self._stop.set()
-        self._thread.join()
-
-    def run_if_due(self) -> ErasureReport | None:
-        """Erase what is due, unless that was done within the interval."""
-        if (last := self._last_run()) is not None and dt.datetime.now(dt.UTC) - last < self._every:
-            return None
-        return self._store.expire(self._older_than, kinds=self._kinds, by="scroll retention")
-
-    def _last_run(self) -> dt.datetime | None:
-        rule = {"older_than": self._older_than.total_seconds(), "kinds": list(self._kinds)}
-        for event in reversed(
-            self._store.log.tail(100, session_id=STORE_SESSION, kind=Kind.ERASURE)
-        ):
-            if event.metadata.get("rule") == rule:
-                return dt.datetime.fromisoformat(event.recorded_at)
-        return None
-
-    def _work(self) -> None:
-        is_over = False
-        while not is_over:
-            try:
-                report = self.run_if_due()
-                if report is not None:
-                    _logger.info("%d events erased by retention, seq %s", report.events, report.seq)
-            except (ScrollError, OSError) as error:
-                _logger.warning("retention could not run, and is tried again later: %s", error)
-            is_over = self._stop.wait(min(self._every, _LOOK).total_seconds())

@@ -44,13 +44,14 @@ from scroll_context.log.foreign import (
     by_sessions,
     is_reserved_session,
 )
-from scroll_context.log.log import PAGE, EventLog
+from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore, hashed
+from scroll_context.log.readers import PAGE
+from scroll_context.log.references import remove_unnamed
 from scroll_context.log.rows import event_from_row, is_blank
-from scroll_context.log.writer import INSERT, is_replica
+from scroll_context.log.writer import INSERT
 from scroll_context.origin import Origin
 from scroll_context.text.json_bounds import TooManyValues, check_line
-from scroll_context.upkeep.copies import remove_unnamed
 from scroll_context.upkeep.transfer import EXPORT_VERSION
 
 LONGEST_LINE = (
@@ -146,9 +147,9 @@ def merge_export(
         for row in reader:
             merge.take(event_from_row(row))
         merge.flush()
-    if writer is not None and not is_replica(log.path.parent):
+    if writer is not None and log.backend.owns_file:
         # Bodies of bookkeeping, and those in which secrets were replaced, are named by no event.
-        remove_unnamed(log, sorted(reader.stored))
+        remove_unnamed(log.backend, sorted(reader.stored))
     moved = merge.addresses
     return MergeReport(
         [moved[seq] for seq in sorted(moved)],
@@ -498,7 +499,7 @@ def _fill_vacant(rows: Iterable[TableRow], log: EventLog) -> list[int] | None:
     """Record an export in a log that never held anything, all of it or nothing; None when it held
     something.
     """
-    if is_replica(log.path.parent):
+    if not log.backend.owns_file:
         return None
     with (
         schema.Translated(log.path),
@@ -515,8 +516,7 @@ def _fill_vacant(rows: Iterable[TableRow], log: EventLog) -> list[int] | None:
             seqs.append(row.seq)
         links.finish()
         database.execute("COMMIT")
-    if log.on_append is not None:
-        log.on_append()
+    log.rows_appended()
     return seqs
 
 

@@ -108,7 +108,7 @@ def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> E
 
     Damage to an event that no salvage has declared stops it.
     """
-    log.wait_for_own(10.0)
+    log.backend.wait_for_own(10.0)
     total, seq, count, chain = log.applied_seq(), 0, 0, GENESIS
     declared = {
         bad for event in log.iterate(kind=Kind.SALVAGE) for bad in event.metadata.get("altered", ())

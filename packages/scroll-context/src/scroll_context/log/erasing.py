@@ -1,0 +1,136 @@
+"""Erased rows: how one is made, and the transaction in which rows may be changed.
+
+An erased event keeps its seq, whose it was, its kind, its times and the hash of what it was
+(`leaf`); content, headline, name, metadata and payload are gone. The guards of the log are lifted
+inside the transaction, which also notes in the table `chore` what is left to do. upkeep/erase.py
+chooses the events, does the chores and says what erasing cannot reach.
+"""
+
+import contextlib
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from scroll_context.events import STORE_SESSION, Draft, Kind, runs
+from scroll_context.log import schema
+from scroll_context.log.chain import leaf_of
+from scroll_context.log.columns import EventColumns, TableRow
+from scroll_context.log.readers import PAGE
+from scroll_context.log.rows import ERASED, ERASED_METADATA, event_from_row
+from scroll_context.log.writer import erased_key
+
+_SET = ", ".join(f"{name} = ?" for name in EventColumns._fields)
+REPLACE = (
+    f"UPDATE event SET {_SET}, nonce = NULL, leaf = ? WHERE seq = ?"  # an event by an erased one
+)
+PURGE = "erase "  # how a chore of a copy begins whose server has erased events
+_PLAIN_ROLES = ("user", "assistant", "tool", "system", "developer", "function", "")
+_PLAIN_STATES = frozenset(
+    (
+        "",
+        "ok",
+        "error",
+        "timeout",
+        "refused",
+        "unknown",
+        "killed",
+        "interrupted",
+        "output-limit",
+        "memory",
+    )
+)
+_MACHINE_ID = re.compile(
+    r"(?:[a-z]{1,10}_)?[0-9A-Za-z]{16,64}"
+    r"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    r"|(?:c|call_)\d{1,6}"
+)
+"""Ids of calls that an erased event keeps. A host or an import may write words into an id."""
+
+
+def erasure_draft(seqs: list[int], facts: Mapping[str, Any]) -> Draft:
+    """The event that records an erasure: which events went, never what they said."""
+    metadata = {"spans": runs(seqs), **facts}
+    return Draft(
+        kind=Kind.ERASURE,
+        session_id=STORE_SESSION,
+        content=f"{len(seqs)} events were erased",
+        metadata=metadata,
+    )
+
+
+@contextlib.contextmanager
+def rewriting(path: Path, lock_timeout: float) -> Iterator[sqlite3.Connection]:
+    """A transaction in which rows may be changed: the guards of the log are lifted inside it, and
+    stand after it.
+    """
+    with (
+        schema.Translated(path),
+        contextlib.closing(schema.connect(path, writable=True)) as database,
+    ):
+        database.execute("PRAGMA secure_delete = ON")
+        schema.begin(database, path, lock_timeout)
+        try:
+            guards = database.execute(
+                "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
+            ).fetchall()
+            for name, _ in guards:
+                database.execute(f"DROP TRIGGER {name}")
+            yield database
+            for _, statement in guards:
+                database.execute(statement)
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+
+
+def add_chores(database: sqlite3.Connection, payloads: Iterable[str] = ()) -> None:
+    """Note what is left to do when the transaction is committed: clean every file, and remove these
+    payloads.
+    """
+    database.executemany(
+        "INSERT OR REPLACE INTO chore VALUES (?, '')",
+        [("clean",), *((f"payload {digest}",) for digest in payloads)],
+    )
+
+
+def blank_rows(database: sqlite3.Connection, seqs: list[int]) -> None:
+    """Take everything out of the rows but what an erased event keeps."""
+    for at in range(0, len(seqs), PAGE):
+        part = seqs[at : at + PAGE]
+        rows = database.execute(
+            f"SELECT * FROM event WHERE seq IN ({', '.join('?' * len(part))})", part
+        ).fetchall()
+        for row in sorted(map(TableRow._make, rows)):
+            if row.leaf is None:
+                leaf = leaf_of(row.nonce or b"", row.columns)
+                columns = blanked(row, erased_key(row.source_key))
+                database.execute(REPLACE, (*columns, leaf, row.seq))
+
+
+def _is_machine_made(call_id: object) -> bool:
+    """Whether an id of a call cannot hold words: a provider, a host or the toolbox counted or drew it."""
+    return isinstance(call_id, str) and _MACHINE_ID.fullmatch(call_id) is not None
+
+
+def blanked(row: TableRow, source_key: str | None) -> EventColumns:
+    """What an event says after it was erased."""
+    is_foreign = event_from_row(row).is_foreign
+    is_harmless_id = _is_machine_made(row.tool_call_id) and not is_foreign
+    is_harmless_state = row.tool_state in _PLAIN_STATES and not is_foreign
+    return row.columns._replace(
+        role=row.role if row.role in _PLAIN_ROLES else "",
+        name="",
+        content=ERASED,
+        payload=None,
+        payload_size=None,
+        payload_type=None,
+        tool_call_id=row.tool_call_id if is_harmless_id else "",
+        tool_state=row.tool_state if is_harmless_state else "",
+        headline="",
+        metadata=ERASED_METADATA,
+        source_key=source_key,
+    )
