@@ -37,9 +37,8 @@ hypothesis.settings.load_profile("fuzz" if FUZZ_SECONDS else "tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if (
-        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    ):  # in the background of a shell; tests press Ctrl-C
+    # A shell ignores Ctrl-C for its background jobs, and tests press it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "fuzz: draws its examples; every Hypothesis test has it")
     config.addinivalue_line("markers", "first: begins before all others, since it takes longest")
@@ -106,7 +105,7 @@ def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-# both logs ----------------------------------------------------------------------------------------------
+# both logs --------------------------------------------------------------------------------------
 #
 # Tests of what is built on the log run twice with the same assertions: on a file, and on a Postgres
 # server whose copy is in the folder that the test names. In `make test` these are the files of
@@ -120,13 +119,15 @@ SHORT = (
     "agent/test_earlier.py",
 )
 BOTH = ("recall/", "tools/", "agent/", "search/", "sql/", "upkeep/test_transfer.py")
-ONE_LOG = ("agent/test_kill.py",)  # its processes open the folder by themselves
+# The processes of this test open the folder by themselves.
+ONE_LOG = ("agent/test_kill.py",)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     _, _, name = metafunc.definition.nodeid.partition("tests/")
     chosen = BOTH if LONG else SHORT
-    drawn = getattr(metafunc.function, "is_hypothesis_test", False)  # one fixture for many examples
+    # Hypothesis uses one fixture for many examples.
+    drawn = getattr(metafunc.function, "is_hypothesis_test", False)
     if name.startswith(chosen) and not name.startswith(ONE_LOG) and not drawn:
         metafunc.fixturenames.insert(0, "which_log")
         metafunc.parametrize("which_log", ["file", "postgres"], indirect=True)

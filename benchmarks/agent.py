@@ -53,7 +53,7 @@ SERIES = "series"
 """The key under which a row keeps what is drawn and not printed."""
 
 
-# records ----------------------------------------------------------------------------------------------------
+# records ----------------------------------------------------------------------------------------
 
 
 def record(number: int, size: int) -> str:
@@ -83,16 +83,21 @@ def cell(number: int, size: int, printed: int) -> Reply:
     name = f"r{number % VARIABLES}"
     return exec_cell(
         f"{name} = fetch({number}, {size})\nprint({name}[:{printed}])",
-        headline=f"total by supplier | records up to {number} read, {name} is new | fetch {number + 1} | running",
+        headline=(
+            f"total by supplier | records up to {number} read, {name} is new | fetch {number + 1} "
+            "| running"
+        ),
     )
 
 
 def native(number: int, size: int) -> Reply:
-    said = f"⟦ total by supplier | records up to {number - 1} read | fetch {number} | running ⟧"
-    return Reply(text=said, tool_calls=(ToolCall("", "fetch", {"number": number, "size": size}),))
+    headline = f"⟦ total by supplier | records up to {number - 1} read | fetch {number} | running ⟧"
+    return Reply(
+        text=headline, tool_calls=(ToolCall("", "fetch", {"number": number, "size": size}),)
+    )
 
 
-# running ----------------------------------------------------------------------------------------------------
+# running ----------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -101,7 +106,8 @@ def session_for(context: str = "scroll") -> Iterator[Session]:
     with (
         tempfile.TemporaryDirectory(
             ignore_cleanup_errors=True
-        ) as folder,  # a merge of the index may outlive the store
+            # A merge of the index may outlive the store.
+        ) as folder,
         Store(Path(folder) / "store", create=True) as store,
         Session.open(store, session_id="work", tools=[fetch], options=options) as session,
     ):
@@ -183,13 +189,13 @@ def unrecovered(session: Session, expected: Callable[[Event], str | None]) -> tu
     for event in session.events():
         row = memory.call("ms.expand", event.seq).value["rows"][0]
         text = log.text(log.get(row["seq"])) if "payload" in row else row["content"]
-        wanted = expected(event)
+        original = expected(event)
         count += 1
-        wrong += text != (log.text(event) if wanted is None else wanted)
+        wrong += text != (log.text(event) if original is None else original)
     return count, wrong
 
 
-# the parts --------------------------------------------------------------------------------------------------
+# the parts --------------------------------------------------------------------------------------
 
 
 def task(steps: int = 500) -> Iterator[Row]:
@@ -335,11 +341,12 @@ def contexts(steps: int = 120, window: int = 32_000, early: int = 5) -> Iterator
     for name, context in CONTEXTS.items():
         actions = context.actions
         way = "ms" if actions.exec and actions.ms else next(iter(actions.memory_tools), "")
-        played, found = 0, False
+        played, found_all = 0, False
 
         def script(request: Request, _: int, way: str = way, writes: bool = actions.exec) -> Reply:
-            nonlocal played, found
-            if not request.tools:  # asked for a summary
+            nonlocal played, found_all
+            # The context asked for a summary.
+            if not request.tools:
                 return answer(f"Records up to {played - 1} were read. " * 20)
             played += 1
             if played <= steps:
@@ -351,7 +358,7 @@ def contexts(steps: int = 120, window: int = 32_000, early: int = 5) -> Iterator
                 )
             if played == steps + 1 and way:
                 return finders[way]()
-            found = any(
+            found_all = any(
                 detail(early) in message.text
                 for message in request.messages
                 if message.role != "assistant"
@@ -368,14 +375,14 @@ def contexts(steps: int = 120, window: int = 32_000, early: int = 5) -> Iterator
             ]
             yield {
                 "context": name,
-                "input tokens": sum(one["input_tokens"] for one in own),
-                "not cached": sum(one["input_tokens"] - one["cache_read_tokens"] for one in own),
-                "for summaries": sum(one["input_tokens"] for one in summaries),
-                "output": sum(one["output_tokens"] for one in [*own, *summaries]),
+                "input tokens": sum(row["input_tokens"] for row in own),
+                "not cached": sum(row["input_tokens"] - row["cache_read_tokens"] for row in own),
+                "for summaries": sum(row["input_tokens"] for row in summaries),
+                "output": sum(row["output_tokens"] for row in [*own, *summaries]),
                 "largest": facts["largest"],
                 "of budget": facts["of budget"],
                 "evictions": facts["evictions"],
-                "early detail": "yes" if found else "no",
+                "early detail": "yes" if found_all else "no",
             }
 
 
@@ -419,12 +426,15 @@ def recall(messages: int = 50_000, rounds: int = 200) -> Iterator[Row]:
         }
 
 
-# printing ---------------------------------------------------------------------------------------------------
+# printing ---------------------------------------------------------------------------------------
 
 PARTS: dict[str, tuple[Callable[[], Iterator[Row]], str]] = {
     "task": (
         task,
-        "One request, 500 steps, 1 to 200 kB bound, 1 kB printed a step (target: reuse 90 %, at 128k 95 %)",
+        (
+            "One request, 500 steps, 1 to 200 kB bound, 1 kB printed a step (target: reuse 90 %, "
+            "at 128k 95 %)"
+        ),
     ),
     "events": (events, "The same shape, 10,000 events"),
     "hard": (hard, "The hard case: 200 kB a step, 40 steps"),
@@ -444,12 +454,11 @@ def shown(name: str, value: Any) -> str:
 
 def table(rows: list[Row]) -> str:
     columns = [name for name in rows[0] if name != SERIES]
-    cells = [columns, *([shown(name, row[name]) for name in columns] for row in rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-    return "\n".join(
-        "  ".join(value.rjust(width) for value, width in zip(line, widths, strict=True))
-        for line in cells
-    )
+    lines = [columns]
+    for row in rows:
+        lines.append([shown(name, row[name]) for name in columns])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.rjust, line, widths)) for line in lines)
 
 
 def main() -> None:

@@ -20,19 +20,22 @@ from scroll_evals.tasks import DataFault, Question
 class Chat(msgspec.Struct, frozen=True):
     name: str
     messages: list[Draft]
-    questions: list[Question]  # those that have evidence
+    # Only questions that have evidence.
+    questions: list[Question]
 
 
 def read(folder: Path) -> Iterator[Chat]:
     """Every chat below a folder, in a fixed order."""
     for split in SPLITS:
-        for found in Beam(folder, split).histories():
-            if isinstance(found, DataFault):
-                print(f"{found.where}: {found.outcome}: {found.text}", file=sys.stderr)
+        for history in Beam(folder, split).histories():
+            if isinstance(history, DataFault):
+                print(f"{history.where}: {history.outcome}: {history.text}", file=sys.stderr)
                 continue
-            messages = [replace(draft, session_id=found.history_id) for draft in found.drafts()]
+            messages = [replace(draft, session_id=history.history_id) for draft in history.drafts()]
             yield Chat(
-                found.history_id, messages, [one for one in found.questions() if one.evidence]
+                history.history_id,
+                messages,
+                [question for question in history.questions() if question.evidence],
             )
 
 
@@ -42,7 +45,7 @@ Search = Callable[[str, str], Iterable[int]]
 
 def recall(chats: list[Chat], first_seqs: list[int], search: Search) -> dict[str, list[float]]:
     """By ability, the part of each question's evidence that the search finds within its chat."""
-    found: dict[str, list[float]] = {}
+    scores: dict[str, list[float]] = {}
     for chat, first in zip(chats, first_seqs, strict=True):
         for question in chat.questions:
             turns = {
@@ -50,5 +53,5 @@ def recall(chats: list[Chat], first_seqs: list[int], search: Search) -> dict[str
                 for seq in search(question.text, chat.name)
             }
             share = len(turns.intersection(question.evidence)) / len(question.evidence)
-            found.setdefault(question.ability, []).append(share)
-    return dict(sorted(found.items()))
+            scores.setdefault(question.ability, []).append(share)
+    return dict(sorted(scores.items()))

@@ -1,7 +1,8 @@
 """Two versions of Scroll in one run: the same small measurements, in turns, and how the times
 changed.
 
-    python benchmarks/compare.py --base REV [--rounds 15] [--messages 20000] [--only NAME …] [--json FILE]
+    python benchmarks/compare.py --base REV [--rounds 15] [--messages 20000] [--only NAME …]
+        [--json FILE]
 
 REV is taken from git into a temporary folder, or is a folder with another checkout; the other side
 is this checkout as it is. Each side has a process of its own that measures what it is asked for, a
@@ -38,7 +39,7 @@ CHUNK = 1_000
 THREAD, PROCESS = time.thread_time, time.process_time
 
 
-# one side ---------------------------------------------------------------------------------------------------
+# one side ---------------------------------------------------------------------------------------
 
 
 class Side:
@@ -97,7 +98,7 @@ class Side:
         environment = getattr(self.session, "environment", self.session)
         getattr(environment, "settle", lambda: None)()
 
-    # each yields times in milliseconds; none where the version cannot do it ------------------------------
+    # each yields times in milliseconds; none where the version cannot do it ----------------------
 
     def append(self) -> Iterator[float]:
         for draft in self.drafts[:20]:
@@ -143,13 +144,19 @@ class Side:
     def recall_cell(self) -> Iterator[float]:
         self.opened()
         for words in self.six[:20]:
-            source = f"hits = ms.search({' '.join(words.split()[:3])!r})\nprint(hits[0]['seq'] if hits else None)"
+            source = (
+                f"hits = ms.search({' '.join(words.split()[:3])!r})\nprint(hits[0]['seq'] "
+                "if hits else None)"
+            )
             yield timed(lambda source=source: self.run_cell(source))
             self.settle()
 
     def sql_cell(self) -> Iterator[float]:
         self.opened()
-        source = "rows = ms.sql_query('SELECT seq, role FROM hist.conversation_history WHERE seq = 77')\nprint(len(rows))"
+        source = (
+            "rows = ms.sql_query('SELECT seq, role FROM hist.conversation_history WHERE "
+            "seq = 77')\nprint(len(rows))"
+        )
         for _ in range(20):
             yield timed(lambda: self.run_cell(source))
             self.settle()
@@ -158,7 +165,10 @@ class Side:
         self.opened()
         self.run_cell("rows = [{'n': n, 'text': str(n)} for n in range(2_000)]")
         for number in range(20):
-            source = f"total = {number}\nnames = [str(n) for n in range(500)]\nrows = rows[1:] + rows[:1]"
+            source = (
+                f"total = {number}\nnames = [str(n) for n in range(500)]\nrows = rows[1:] "
+                "+ rows[:1]"
+            )
             yield timed(lambda source=source: self.run_cell(source))
             self.settle()
 
@@ -253,7 +263,8 @@ MEASUREMENTS: dict[str, Callable[[Side], Iterator[float]]] = {
     "kernel start, cold": Side.kernel_start_cold,
     "kernel start, warm": Side.kernel_start_warm,
 }
-PROCESSOR = {  # milliseconds of processor time that a process takes
+# Milliseconds of processor time that a process takes.
+PROCESSOR = {
     "import scroll_context, CPU": ["-c", "import scroll_context"],
     "scroll --help, CPU": ["-c", "from scroll_context.cli.main import main; main()", "--help"],
 }
@@ -276,11 +287,12 @@ def made_up(count: int) -> Iterator[Any]:
                 VOCABULARY, WEIGHTS, k=rng.randint(10, 30) if user else rng.randint(40, 140)
             )
         )
+        month, day = number // 2_000 % 12 + 1, number // 80 % 28 + 1
         yield Draft(
             session_id=f"session-{number // 400}",
             role="user" if user else "assistant",
             content=text,
-            created_at=f"2024-{number // 2_000 % 12 + 1:02}-{number // 80 % 28 + 1:02}T10:00:00+00:00",
+            created_at=f"2024-{month:02}-{day:02}T10:00:00+00:00",
         )
 
 
@@ -301,15 +313,17 @@ def timed(action: Callable[[], object], clock: Callable[[], float] = time.perf_c
 def serve(folder: Path, messages: int) -> None:
     """Measure what standard input names, a line each, and answer with the times as JSON."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever is printed by accident must not look like an answer
+    # Whatever is printed by accident must not look like an answer.
+    os.dup2(2, 1)
     side = Side(folder, messages)
     print(json.dumps("ready"), file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(list(MEASUREMENTS[line.strip()](side))), file=answers, flush=True)
-    os._exit(0)  # nothing of it is needed any more
+    # Nothing of it is needed any more.
+    os._exit(0)
 
 
-# both sides -------------------------------------------------------------------------------------------------
+# both sides -------------------------------------------------------------------------------------
 
 
 class Measured:
@@ -398,12 +412,15 @@ def main() -> None:
         finally:
             old.close()
             new.close()
-    slower = [name for name, one in figures.items() if one["low"] > chosen.most]
+    slower = [name for name, figure in figures.items() if figure["low"] > chosen.most]
     facts = f"{chosen.messages:,} messages, {chosen.rounds} rounds, load {os.getloadavg()[0]:.1f}"
     print(f"{chosen.base} → this checkout; {facts}")
     print(f"{'':<30}{'old ms':>10}{'new ms':>10}{'new/old':>9}  quartiles")
-    for name, one in figures.items():
-        times = f"{one['old']:>10.3f}{one['new']:>10.3f}{one['ratio']:>9.2f}  {one['low']:.2f}-{one['high']:.2f}"
+    for name, figure in figures.items():
+        times = (
+            f"{figure['old']:>10.3f}{figure['new']:>10.3f}{figure['ratio']:>9.2f}  "
+            f"{figure['low']:.2f}-{figure['high']:.2f}"
+        )
         print(f"{name:<30}{times}{'  SLOWER' if name in slower else ''}")
     if chosen.json:
         chosen.json.write_text(json.dumps(figures, indent=1))
@@ -428,9 +445,10 @@ def measured_in_turns(old: Measured, new: Measured, name: str, rounds: int) -> d
     pairs = []
     for number in range(rounds + 1):
         sides = [old, new] if number % 2 else [new, old]
-        found = {side: side.measure(name) for side in sides}
-        if number:  # the first warms up
-            pairs.append((found[old], found[new]))
+        times = {side: side.measure(name) for side in sides}
+        # The first round only warms up.
+        if number:
+            pairs.append((times[old], times[new]))
     print(f"{time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
     ratios = [after / before for before, after in pairs]
     low, middle, high = statistics.quantiles(ratios, n=4) if rounds > 1 else ratios * 3

@@ -28,9 +28,9 @@ from scroll_context.store import Store
 GOAL_MS = 150.0
 SESSION = "00000000-0000-4000-8000-000000000000"
 PROJECTS = 4
-WORDS = """the shop basket price order user test page table query module function error line value file check build
-branch deploy server cache index parser token config style button review commit merge log graph field route client
-schema""".split()
+WORDS = """the shop basket price order user test page table query module function error line value
+file check build branch deploy server cache index parser token config style button review commit
+merge log graph field route client schema""".split()
 RULES = (
     "Always run the linter before a commit.",
     "From now on, answer in short sentences.",
@@ -42,15 +42,15 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--runs", type=int, default=100, help="calls of each event")
     options.add_argument("--messages", type=int, default=100_000)
-    given = options.parse_args()
+    arguments = options.parse_args()
     with tempfile.TemporaryDirectory(prefix="scroll-hooks-") as name:
         folder = Path(name)
         projects = [folder / f"project-{number}" for number in range(PROJECTS)]
         for project in projects:
             project.mkdir()
         with Store(folder / "store", create=True) as store:
-            fill(store, projects, given.messages)
-        measure(folder, projects[0], given.runs)
+            fill(store, projects, arguments.messages)
+        measure(folder, projects[0], arguments.runs)
 
 
 def fill(store: Store, projects: list[Path], messages: int) -> None:
@@ -61,7 +61,8 @@ def fill(store: Store, projects: list[Path], messages: int) -> None:
     batch: list[Draft] = []
     for number in range(messages):
         block = number // 1_000
-        last = block == messages // 1_000 - 1  # the newest session is that of the first project
+        # The newest session is that of the first project.
+        last = block == messages // 1_000 - 1
         project = projects[0 if last else block % len(projects)]
         common = {
             "session_id": SESSION if last else f"session-{block}",
@@ -76,8 +77,11 @@ def fill(store: Store, projects: list[Path], messages: int) -> None:
                     Draft(role="user", content=f"{rule}Please {words(chance, 25)}.", **common)
                 )
             case 1 | 4 | 7:
-                said = f"{words(chance, 15).capitalize()}. We decided to {words(chance, 6)}. {words(chance, 30)}."
-                batch.append(Draft(role="assistant", content=said, **common))
+                lines = (
+                    f"{words(chance, 15).capitalize()}. We decided to {words(chance, 6)}. "
+                    f"{words(chance, 30)}."
+                )
+                batch.append(Draft(role="assistant", content=lines, **common))
             case 2 | 5 | 8:
                 path = str(project / "src" / f"{chance.choice(WORDS)}.py")
                 body = json.dumps(
@@ -114,17 +118,18 @@ def measure(folder: Path, project: Path, runs: int) -> None:
     transcript.touch()
     command = [*scroll_command(), "hook", "claude-code", "--store", str(folder / "store")]
     environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
+    # An installed package is compiled.
     for name in (
         "CLAUDE_PROJECT_DIR",
         "PYTHONDONTWRITEBYTECODE",
-    ):  # an installed package is compiled
+    ):
         environment.pop(name, None)
     times: dict[str, list[tuple[float, float]]] = {}
 
     def call(row: str, event: str, **fields: str) -> None:
-        given = {"hook_event_name": event, "session_id": SESSION, "cwd": str(project), **fields}
-        said = timed(row, command, json.dumps(given))
-        assert bool(said) == (event == "SessionStart"), (event, said)
+        message = {"hook_event_name": event, "session_id": SESSION, "cwd": str(project), **fields}
+        answer = timed(row, command, json.dumps(message))
+        assert bool(answer) == (event == "SessionStart"), (event, answer)
 
     def timed(row: str, words: list[str], stdin: str = "") -> str:
         began, used = time.perf_counter(), cpu()
@@ -134,7 +139,8 @@ def measure(folder: Path, project: Path, runs: int) -> None:
         times.setdefault(row, []).append((time.perf_counter() - began, cpu() - used))
         return done.stdout
 
-    call("", "SessionStart", source="startup")  # compiles what is not compiled yet
+    # This compiles the remaining modules.
+    call("", "SessionStart", source="startup")
     times.clear()
     for number in range(runs):
         timed("an empty Python program", [sys.executable, "-c", "pass"])
@@ -148,15 +154,17 @@ def measure(folder: Path, project: Path, runs: int) -> None:
         call("the start of a session", "SessionStart", source="startup")
         call("the start after a compaction", "SessionStart", source="compact")
     print(
-        f"{runs} calls each, in ms; load average {os.getloadavg()[0]:.1f}; the goal is a p95 of {GOAL_MS:.0f}"
+        f"{runs} calls each, in ms; load average {os.getloadavg()[0]:.1f}; the goal is a p95 of "
+        f"{GOAL_MS:.0f}"
     )
     print(f"{'':42} {'p50':>6} {'p95':>6} {'max':>6} {'cpu':>6}")
-    for row, found in times.items():
-        walls = [wall * 1e3 for wall, _ in found]
+    for row, row_times in times.items():
+        walls = [wall * 1e3 for wall, _ in row_times]
         p95 = statistics.quantiles(walls, n=20)[-1]
-        processor = statistics.median(used * 1e3 for _, used in found)
+        processor = statistics.median(used * 1e3 for _, used in row_times)
         print(
-            f"{row:42} {statistics.median(walls):6.0f} {p95:6.0f} {max(walls):6.0f} {processor:6.0f}"
+            f"{row:42} {statistics.median(walls):6.0f} {p95:6.0f} {max(walls):6.0f} "
+            f"{processor:6.0f}"
         )
 
 

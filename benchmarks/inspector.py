@@ -38,9 +38,10 @@ def main() -> None:
             past = Past(store, SESSION)
             past.catch_up()
             plan = past.evictions[len(past.evictions) // 2].seq
-            request = next(one.seq for one in past.requests if one.seq > plan)
+            request = next(event.seq for event in past.requests if event.seq > plan)
             print(
-                f"{store.log.last_seq():,} events, {len(past.requests):,} requests in the longest session"
+                f"{store.log.last_seq():,} events, {len(past.requests):,} requests in the longest "
+                "session"
             )
         pages = [
             "/",
@@ -80,9 +81,9 @@ def measure(folder: Path, pages: list[str]) -> None:
     )
     try:
         assert server.stderr
-        found = re.search(r":(\d+)/\?token", server.stderr.readline())
-        assert found
-        port = int(found[1])
+        match = re.search(r":(\d+)/\?token", server.stderr.readline())
+        assert match
+        port = int(match[1])
         print(f"{'page':<34}{'cold ms':>9}{'median':>9}{'p95':>9}{'cpu':>9}{'kB':>8}")
         for page in pages:
             cold, size = first_byte(port, page)
@@ -99,7 +100,8 @@ def measure(folder: Path, pages: list[str]) -> None:
             first_byte(port, pages[number % len(pages)])
         took = time.monotonic() - begun
         print(
-            f"memory after {LOADS:,} page loads ({took:.0f} s): {before:.1f} -> {resident(server.pid):.1f} MB"
+            f"memory after {LOADS:,} page loads ({took:.0f} s): {before:.1f} -> "
+            f"{resident(server.pid):.1f} MB"
         )
     finally:
         server.terminate()

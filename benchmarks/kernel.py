@@ -70,8 +70,9 @@ class Blobs:
 
 
 def started(**options: object) -> Kernel:
+    functions = {"give": lambda size: "x" * size, "empty": lambda: None, "find": lambda _: HITS}
     kernel = Kernel(
-        {"give": lambda size: "x" * size, "empty": lambda: None, "find": lambda words: HITS},  # noqa: ARG005
+        functions,
         preludes=(Prelude("host", CALLS, ("give", "empty", "find")),),
         blobs=Blobs(),
         options=KernelOptions(**options),
@@ -112,40 +113,41 @@ def floor() -> float:
 
 
 def measure_ours() -> dict[str, float]:
-    found: dict[str, float] = {"floor: a message and back": floor()}
-    found["cold start"], found["start from the fork server"] = start_times()
+    times: dict[str, float] = {"floor: a message and back": floor()}
+    times["cold start"], times["start from the fork server"] = start_times()
     kernel = started()
     gc.collect()
-    found["round trip, empty cell"] = median(lambda: kernel.execute(""), 1000)
-    found["round trip, print(1)"] = median(lambda: kernel.execute("print(1)"), 500)
+    times["round trip, empty cell"] = median(lambda: kernel.execute(""), 1000)
+    times["round trip, print(1)"] = median(lambda: kernel.execute("print(1)"), 500)
     recall = "hits = find('budget')\nfor hit in hits[:3]:\n    print(hit['seq'], hit['text'][:20])"
-    found["round trip, 10 rows found, 3 printed"] = median(lambda: kernel.execute(recall), 300)
-    found["capability call, in a cell"] = calls_in_a_cell(kernel, "empty()")
-    found["capability call, 10 rows of 1 kB"] = calls_in_a_cell(kernel, "find('budget')")
+    times["round trip, 10 rows found, 3 printed"] = median(lambda: kernel.execute(recall), 300)
+    times["capability call, in a cell"] = calls_in_a_cell(kernel, "empty()")
+    times["capability call, 10 rows of 1 kB"] = calls_in_a_cell(kernel, "find('budget')")
     for megabytes in (1, 10):
         source = f"text = give({megabytes << 20}); del text"
-        found[f"capability result of {megabytes} MB"] = median(
+        times[f"capability result of {megabytes} MB"] = median(
             lambda source=source: kernel.execute(source), 15
         )
         source = f"print('x' * {megabytes << 20})"
-        found[f"printed text of {megabytes} MB"] = median(
+        times[f"printed text of {megabytes} MB"] = median(
             lambda source=source: kernel.execute(source), 15
         )
-    found |= measure_snapshots(kernel)
+    times |= measure_snapshots(kernel)
     kernel.close()
-    return found
+    return times
 
 
 def calls_in_a_cell(kernel: Kernel, call: str) -> float:
     source = (
-        f"from time import perf_counter\ntimes = []\nfor _ in range(500):\n    t = perf_counter(); {call};"
+        "from time import perf_counter\ntimes = []\nfor _ in range(500):\n    t = "
+        f"perf_counter(); {call};"
         " times.append(perf_counter() - t)\nprint(sorted(times)[250])"
     )
     return float(kernel.execute(source).stdout) * 1000
 
 
 def measure_snapshots(kernel: Kernel) -> dict[str, float]:
-    found: dict[str, float] = {}
+    times: dict[str, float] = {}
     kernel.execute(
         f"def rows(i): return [f'{{i}} {{n}} ' + 'x' * 400 for n in range({BYTES_EACH // 415})]"
     )
@@ -155,16 +157,16 @@ def measure_snapshots(kernel: Kernel) -> dict[str, float]:
     begun = time.perf_counter()
     manifest = kernel.save().manifest
     size = sum(variable.size for variable in manifest.variables) / 1e6
-    found[f"first save, {VARIABLES} variables, {size:.0f} MB"] = (
+    times[f"first save, {VARIABLES} variables, {size:.0f} MB"] = (
         time.perf_counter() - begun
     ) * 1000
     touch = "v1.append('new'); v2[0] = 'new' + v2[0]; v3 = v3 + ['new']"
-    found["save, 3 variables touched"] = median(kernel.save, 21, lambda: kernel.execute(touch))
-    found["save, nothing touched"] = median(kernel.save, 21)
-    found["full save, nothing changed"] = median(lambda: kernel.save(full=True), 5)
+    times["save, 3 variables touched"] = median(kernel.save, 21, lambda: kernel.execute(touch))
+    times["save, nothing touched"] = median(kernel.save, 21)
+    times["full save, nothing changed"] = median(lambda: kernel.save(full=True), 5)
     manifest = kernel.save().manifest
-    found["restart and restore all of it"] = median(lambda: kernel.restore(manifest), 5)
-    return found
+    times["restart and restore all of it"] = median(lambda: kernel.restore(manifest), 5)
+    return times
 
 
 def measure_fresh_process() -> dict[str, float]:
@@ -208,20 +210,20 @@ def jupyter() -> Iterator[Callable[[str], None]]:
 
 
 def measure_jupyter() -> dict[str, float]:
-    found: dict[str, float] = {}
+    times: dict[str, float] = {}
     starts = []
     for _ in range(3):
         begun = time.perf_counter()
         with jupyter() as run:
             run("")
             starts.append((time.perf_counter() - begun) * 1000)
-    found["cold start"] = found["start from the fork server"] = statistics.median(starts)
+    times["cold start"] = times["start from the fork server"] = statistics.median(starts)
     with jupyter() as run:
-        found["round trip, empty cell"] = median(lambda: run(""), 50)
-        found["round trip, print(1)"] = median(lambda: run("print(1)"), 50)
-        found["printed text of 1 MB"] = median(lambda: run("print('x' * (1 << 20))"), 9)
-        found["printed text of 10 MB"] = median(lambda: run("print('x' * (10 << 20))"), 9)
-    return found
+        times["round trip, empty cell"] = median(lambda: run(""), 50)
+        times["round trip, print(1)"] = median(lambda: run("print(1)"), 50)
+        times["printed text of 1 MB"] = median(lambda: run("print('x' * (1 << 20))"), 9)
+        times["printed text of 10 MB"] = median(lambda: run("print('x' * (10 << 20))"), 9)
+    return times
 
 
 TARGETS = {
@@ -244,7 +246,8 @@ def main() -> None:
     options = parser.parse_args()
     with Kernel() as kernel:
         print(
-            f"jail tier {kernel.start().tier}, Python {sys.version.split()[0]}; milliseconds, medians\n"
+            f"jail tier {kernel.start().tier}, Python {sys.version.split()[0]}; "
+            "milliseconds, medians\n"
         )
     ours = measure_ours()
     fresh = measure_fresh_process()

@@ -27,7 +27,7 @@ def floors() -> dict[str, str]:
     """The floor of every direct dependency; where two places name one, the higher counts, as it
     does for pip.
     """
-    found: dict[str, str] = {}
+    lowest: dict[str, str] = {}
     for project in PROJECTS:
         table = tomllib.loads(project.read_text())["project"]
         for requirement in chain(
@@ -43,8 +43,8 @@ def floors() -> dict[str, str]:
                 continue
             if floor is None:
                 raise SystemExit(f"{project.relative_to(ROOT)}: {name} has no floor")
-            found[name] = max(found.get(name, "0"), floor, key=numbers)
-    return dict(sorted(found.items()))
+            lowest[name] = max(lowest.get(name, "0"), floor, key=numbers)
+    return dict(sorted(lowest.items()))
 
 
 def numbers(version: str) -> list[int]:
@@ -62,9 +62,8 @@ def install(pinned: dict[str, str]) -> str:
     subprocess.run(
         [python, "-m", "pip", "install", "--quiet", "--upgrade", "pip>=25.1"], check=True
     )
-    waiting = (
-        FOLDER / "constraints.new"
-    )  # renamed at the end, so that an install that failed is not taken for one
+    # Renamed at the end, so that an install that failed is not taken for one.
+    waiting = FOLDER / "constraints.new"
     waiting.write_text(constraints)
     packages = ["--editable", "./packages/scroll-context[models,mcp,meaning]"]
     for name in ("assistants", "shared", "inspector", "evals"):

@@ -25,7 +25,8 @@ from scroll_evals.beam import Beam
 from scroll_evals.tasks import DataFault
 
 HEADS, LAYERS, TOKENS = 12, 6, 128
-DEPTH = 50  # hits of each order that are joined
+# The number of hits that are taken from each ranking.
+DEPTH = 50
 
 
 class MiniLM:
@@ -44,7 +45,7 @@ class MiniLM:
 
     def embed(self, texts: Sequence[str]) -> Any:
         return np.stack(
-            [self._vector(one.ids) for one in self._tokenizer.encode_batch(list(texts))]
+            [self._vector(encoding.ids) for encoding in self._tokenizer.encode_batch(list(texts))]
         )
 
     def _vector(self, ids: list[int]) -> Any:
@@ -110,7 +111,7 @@ def main(folder: str, split: str, model: str) -> None:
             drafts = list(history.drafts())
             seqs = dict(
                 zip(
-                    (one.metadata["source_id"] for one in drafts),
+                    (number.metadata["source_id"] for number in drafts),
                     store.log.append_many(drafts),
                     strict=True,
                 )
@@ -119,7 +120,7 @@ def main(folder: str, split: str, model: str) -> None:
             store.index.catch_up()
             store.meaning.catch_up()
             for question in history.questions():
-                wanted = {seqs[one] for one in question.evidence}
+                evidence = {seqs[number] for number in question.evidence}
                 words = [hit.seq for hit in store.index.search(question.text, k=DEPTH)]
                 near = store.meaning.search(question.text, k=DEPTH).seqs
                 for name, order in (
@@ -128,9 +129,9 @@ def main(folder: str, split: str, model: str) -> None:
                     ("both", fused(words, near)),
                 ):
                     for k in (10, DEPTH):
-                        for ability in (question.ability, "all") if wanted else ():
+                        for ability in (question.ability, "all") if evidence else ():
                             recalls[ability][f"{name}@{k}"].append(
-                                len(wanted & set(order[:k])) / len(wanted)
+                                len(evidence & set(order[:k])) / len(evidence)
                             )
         print(history.history_id, file=sys.stderr)
     for ability, by_order in sorted(recalls.items()):

@@ -134,21 +134,22 @@ def choose(session: Path, sample: int | None) -> int:
     with sqlite3.connect(session) as connection:
         jobs: dict[tuple[str, int, int, str], str] = {}
         for job, module, row, column, operator in connection.execute(
-            "SELECT job_id, module_path, start_pos_row, start_pos_col, operator_name FROM mutation_specs"
-            " WHERE operator_name NOT LIKE '%BitOr%' AND operator_name NOT LIKE '%Decorator%'"
-            " ORDER BY module_path, start_pos_row, start_pos_col, operator_name, occurrence"
+            "SELECT job_id, module_path, start_pos_row, start_pos_col, operator_name FROM "
+            "mutation_specs WHERE operator_name NOT LIKE '%BitOr%' AND operator_name NOT LIKE "
+            "'%Decorator%' ORDER BY module_path, start_pos_row, start_pos_col, operator_name, "
+            "occurrence"
         ):
             jobs.setdefault((module, row, column, operator.partition("_")[0]), job)
-        kept = list(jobs.values())
-        if sample is not None and sample < len(kept):
-            kept = random.Random(0).sample(kept, sample)
+        chosen = list(jobs.values())
+        if sample is not None and sample < len(chosen):
+            chosen = random.Random(0).sample(chosen, sample)
         connection.execute(
             "CREATE TEMP TABLE kept AS SELECT value AS job_id FROM json_each(?)",
-            (json.dumps(kept),),
+            (json.dumps(chosen),),
         )
         for table in ("mutation_specs", "work_items"):
             connection.execute(f"DELETE FROM {table} WHERE job_id NOT IN (SELECT job_id FROM kept)")
-    return len(kept)
+    return len(chosen)
 
 
 def survivors(name: str, timeout: float, sample: int | None) -> list[str]:
@@ -168,9 +169,9 @@ def survivors(name: str, timeout: float, sample: int | None) -> list[str]:
             raise SystemExit(f"{name} names files that are not there: {', '.join(missing)}")
 
         def configure(tests: Sequence[str], timeout: float) -> None:
-            named = " ".join(f"{TESTS}/{test}" for test in tests)
+            test_paths = " ".join(f"{TESTS}/{test}" for test in tests)
             settings = CONFIG.format(
-                modules=paths, timeout=timeout, python=sys.executable, tests=named
+                modules=paths, timeout=timeout, python=sys.executable, tests=test_paths
             )
             (copy / "mutants.toml").write_text(settings)
 
@@ -202,7 +203,8 @@ def survivors(name: str, timeout: float, sample: int | None) -> list[str]:
         print(f"== {name}: {chosen} changes to try", flush=True)
         run("cosmic-ray", "baseline", "mutants.toml")
         run("cosmic-ray", "exec", "mutants.toml", "mutants.sqlite")
-        if area.more:  # once more, those that survived
+        # The survivors are tried once more.
+        if area.more:
             configure(area.more, 10 * timeout)
             with sqlite3.connect(copy / "mutants.sqlite") as connection:
                 connection.execute("DELETE FROM work_results WHERE test_outcome = 'SURVIVED'")
@@ -222,10 +224,10 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="try this many changes of each area")
     arguments = parser.parse_args()
     for name in arguments.areas or AREAS:
-        _, *found = survivors(name, arguments.timeout, arguments.sample)
-        print(f"== {name}: {len(found)} changes that no test noticed", flush=True)
-        for one in found:
-            print(one.strip(), end="\n\n", flush=True)
+        _, *surviving = survivors(name, arguments.timeout, arguments.sample)
+        print(f"== {name}: {len(surviving)} changes that no test noticed", flush=True)
+        for survivor in surviving:
+            print(survivor.strip(), end="\n\n", flush=True)
     return 0
 
 

@@ -41,7 +41,8 @@ class Size(msgspec.Struct, frozen=True):
 class Index(msgspec.Struct, frozen=True):
     """The index just after an eviction."""
 
-    evicted: int  # entries it stands for
+    # The number of entries that the index stands for.
+    evicted: int
     blocks: int
     tokens: int
 
@@ -50,9 +51,8 @@ class Series(msgspec.Struct, frozen=True):
     """What is drawn."""
 
     search: list[Size]
-    sent: dict[
-        int, list[int]
-    ]  # by window, the tokens of each request; in the largest window nothing leaves
+    # By window, the tokens of each request; in the largest window nothing leaves.
+    sent: dict[int, list[int]]
     index: list[Index]
 
 
@@ -63,7 +63,8 @@ def draw(series: Series, folder: Path) -> list[Path]:
         from matplotlib.figure import Figure
     except ImportError as error:
         sys.exit(
-            f"the plots need the extra `bench`, which is not installed ({error}): pip install -e '.[bench]'"
+            f"the plots need the extra `bench`, which is not installed ({error}): pip install -e "
+            "'.[bench]'"
         )
     folder.mkdir(parents=True, exist_ok=True)
     written = []
@@ -113,9 +114,14 @@ def _tokens(axes: "Axes", series: Series) -> None:
 
 
 def _index(axes: "Axes", series: Series) -> None:
-    evicted = [one.evicted for one in series.index]
+    evicted = [point.evicted for point in series.index]
     axes.plot(
-        evicted, [one.tokens for one in series.index], "o-", color=OURS, markersize=3, linewidth=1.2
+        evicted,
+        [point.tokens for point in series.index],
+        "o-",
+        color=OURS,
+        markersize=3,
+        linewidth=1.2,
     )
     axes.set_ylim(bottom=0)
     axes.set_xlim(left=0)
@@ -125,7 +131,7 @@ def _index(axes: "Axes", series: Series) -> None:
     right = axes.twinx()
     right.plot(
         evicted,
-        [one.blocks for one in series.index],
+        [point.blocks for point in series.index],
         "s-",
         color=OTHER,
         markersize=3,

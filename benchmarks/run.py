@@ -3,8 +3,8 @@ them.
 
     python benchmarks/run.py              a few minutes; search in stores of up to 100,000 messages
     python benchmarks/run.py --large      search in stores of up to a million messages
-    python benchmarks/run.py --data DIR   evidence recall on BEAM chats too, and what questions about one of them
-                                          cost in tokens (DIR as in scroll_evals/beam.py)
+    python benchmarks/run.py --data DIR   evidence recall on BEAM chats too, and the token cost of
+                                          questions about one (DIR as in scroll_evals/beam.py)
     python benchmarks/run.py --fill       measure nothing; draw and fill again from the last results
 
 The peers are measured in the same run. What is found goes to benchmarks/results.json; the plots in
@@ -36,8 +36,10 @@ BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
 SIZES = (1_000, 10_000, 50_000, 100_000)
 LARGE = (300_000, 1_000_000)
 AGENT_PARTS = ("task", "events", "recall")
-SEARCH_TARGETS = {50_000: 1.0, 1_000_000: 5.0}  # ms for any of six words, by messages
-HELP_CPU = 150  # ms
+# Milliseconds for a search of six words, by the number of messages.
+SEARCH_TARGETS = {50_000: 1.0, 1_000_000: 5.0}
+# In milliseconds.
+HELP_CPU = 150
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -51,9 +53,8 @@ class Line(msgspec.Struct, frozen=True):
     other: float | None = None
     target: float | None = None
     more_is_better: bool = False
-    floor: float | None = (
-        None  # what the peer took where the target was set, if the target builds on it
-    )
+    # The peer's figure when the target was set, if the target builds on it.
+    floor: float | None = None
 
     @property
     def bound(self) -> float | None:
@@ -81,7 +82,9 @@ class Line(msgspec.Struct, frozen=True):
     def goal(self) -> str:
         if self.target is None or self.bound is None:
             return ""
-        sign = "≥ " if self.more_is_better else "≤ " if self.target else ""
+        sign = "≤ " if self.target else ""
+        if self.more_is_better:
+            sign = "≥ "
         goal = sign + shown(self.bound, self.unit)
         if self.floor is not None:
             goal += f" ({self.target / self.floor:.3g}× {self.beside})"
@@ -97,7 +100,7 @@ class Results(msgspec.Struct, frozen=True):
     series: plots.Series
 
 
-# measuring --------------------------------------------------------------------------------------------------
+# measuring --------------------------------------------------------------------------------------
 
 
 def machine() -> dict[str, Any]:
@@ -169,14 +172,14 @@ def measure(large: bool, data: Path | None) -> Results:
     return Results(facts, bench.seconds, lines, series(growth, agent))
 
 
-# the lines of the table -------------------------------------------------------------------------------------
+# the lines of the table -------------------------------------------------------------------------
 
 
-def store_lines(found: dict[str, Any]) -> Iterator[Line]:
+def store_lines(results: dict[str, Any]) -> Iterator[Line]:
     def line(
         what: str, name: str, target: float | None, beside: str = "", floor: float | None = None
     ) -> Line:
-        measured = next(one for one in found["lines"] if one["what"] == name)
+        measured = next(row for row in results["lines"] if row["what"] == name)
         scale = 1e3 if measured["unit"] == "ms" else 1
         ours = statistics.median(measured["ours"]) * scale
         other = statistics.median(measured["other"]) * scale if measured["other"] else None
@@ -211,12 +214,16 @@ def store_lines(found: dict[str, Any]) -> Iterator[Line]:
     )
 
 
-def growth_lines(found: Sequence[dict[str, Any]]) -> Iterator[Line]:
-    for one in found:
-        if target := SEARCH_TARGETS.get(one["messages"]):
-            history, command = plots.short(one["messages"]), f"store.py --growth {one['messages']}"
+def growth_lines(results: Sequence[dict[str, Any]]) -> Iterator[Line]:
+    for result in results:
+        if target := SEARCH_TARGETS.get(result["messages"]):
+            history, command = (
+                plots.short(result["messages"]),
+                f"store.py --growth {result['messages']}",
+            )
             six, question, *peers = (
-                statistics.median(one[name]) * 1e3 for name in ("six", "ours", "six_other", "other")
+                statistics.median(result[name]) * 1e3
+                for name in ("six", "ours", "six_other", "other")
             )
             yield Line(
                 f"search, six words, {history}", six, "ms", command, "SQLite FTS5", peers[0], target
@@ -231,10 +238,10 @@ def growth_lines(found: Sequence[dict[str, Any]]) -> Iterator[Line]:
             )
 
 
-def kernel_lines(found: dict[str, dict[str, float]]) -> Iterator[Line]:
+def kernel_lines(results: dict[str, dict[str, float]]) -> Iterator[Line]:
     def line(what: str, name: str, target: float | None, beside: str) -> Line:
-        peer = found["jupyter" if beside == "ipykernel" else "fresh"].get(name)
-        return Line(what, found["ours"][name], "ms", "kernel.py", beside, peer, target)
+        peer = results["jupyter" if beside == "ipykernel" else "fresh"].get(name)
+        return Line(what, results["ours"][name], "ms", "kernel.py", beside, peer, target)
 
     trip, process = "round trip, empty cell", "a new Python process, no jail"
     yield line("cell, round trip", trip, 0.1, "ipykernel")
@@ -245,15 +252,18 @@ def kernel_lines(found: dict[str, dict[str, float]]) -> Iterator[Line]:
     )
 
 
-def agent_lines(found: dict[str, list[dict[str, Any]]]) -> Iterator[Line]:
+def agent_lines(results: dict[str, list[dict[str, Any]]]) -> Iterator[Line]:
     def line(*values: Any, **more: Any) -> Line:
         what, ours, unit, *target = values
         return Line(what, ours, unit, "agent.py", target=target[0] if target else None, **more)
 
-    small, large, whole = found["task"]
+    small, large, whole = results["task"]
     assert not whole["evictions"], "the last run of the task is the one without evictions"
     yield line(
-        "recall cell: a search and a print, 50k messages", found["recall"][0]["cell ms"], "ms", 1.0
+        "recall cell: a search and a print, 50k messages",
+        results["recall"][0]["cell ms"],
+        "ms",
+        1.0,
     )
     sent, unbounded = (sum(row["series"]["sent"]) for row in (small, whole))
     yield line(
@@ -271,18 +281,18 @@ def agent_lines(found: dict[str, list[dict[str, Any]]]) -> Iterator[Line]:
     )
     yield line(
         "one eviction, session of 10k events",
-        max(row["eviction ms"] for row in found["events"]),
+        max(row["eviction ms"] for row in results["events"]),
         "ms",
         10,
     )
-    lost = sum(row["lost"] for part in ("task", "events") for row in found[part])
-    events = sum(row["events"] for part in ("task", "events") for row in found[part])
+    lost = sum(row["lost"] for part in ("task", "events") for row in results[part])
+    events = sum(row["events"] for part in ("task", "events") for row in results[part])
     yield line(f"of {events:,} events, not recovered exactly", lost, "events", 0)
 
 
-def recall_lines(found: dict[str, Any] | None) -> Iterator[Line]:
-    if found:
-        ours, fts5 = found["recall"]["all"]["ours"], found["recall"]["all"]["fts5"]
+def recall_lines(results: dict[str, Any] | None) -> Iterator[Line]:
+    if results:
+        ours, fts5 = results["recall"]["all"]["ours"], results["recall"]["all"]["fts5"]
         command = "store.py --data DIR --recall"
         yield Line(
             "evidence recall@10, BEAM",
@@ -296,15 +306,14 @@ def recall_lines(found: dict[str, Any] | None) -> Iterator[Line]:
         )
 
 
-def token_lines(found: dict[str, Any] | None) -> Iterator[Line]:
-    if found:
-        questions, command = found["questions"].values(), "tokens.py --data DIR"
-        first = max(one["first request"] for one in questions)
-        what = f"first request over {found['turns']:,} turns"
-        yield Line(
-            what, first, "tokens", command, target=3_462
-        )  # half of what it was before sessions had outlines
-        sent = found["all"]["input tokens"]
+def token_lines(results: dict[str, Any] | None) -> Iterator[Line]:
+    if results:
+        questions, command = results["questions"].values(), "tokens.py --data DIR"
+        first = max(question["first request"] for question in questions)
+        what = f"first request over {results['turns']:,} turns"
+        # Half of the figure before sessions had outlines.
+        yield Line(what, first, "tokens", command, target=3_462)
+        sent = results["all"]["input tokens"]
         yield Line(f"{len(questions)} questions of five cells over them", sent, "tokens", command)
 
 
@@ -314,18 +323,18 @@ def series(
     return plots.Series(
         search=[
             plots.Size(
-                one["messages"],
-                statistics.median(one["ours"]) * 1e3,
-                statistics.median(one["other"]) * 1e3,
+                result["messages"],
+                statistics.median(result["ours"]) * 1e3,
+                statistics.median(result["other"]) * 1e3,
             )
-            for one in growth
+            for result in growth
         ],
         sent={row["window"]: row["series"]["sent"] for row in agent["task"]},
-        index=[plots.Index(**one) for one in agent["events"][0]["series"]["index"]],
+        index=[plots.Index(**result) for result in agent["events"][0]["series"]["index"]],
     )
 
 
-# the table and the README -----------------------------------------------------------------------------------
+# the table and the README -----------------------------------------------------------------------
 
 
 def shown(value: float, unit: str) -> str:
@@ -336,7 +345,7 @@ def shown(value: float, unit: str) -> str:
 
 
 def cells(line: Line) -> list[str]:
-    """What, ours, the peer, ratio, target, verdict: what the table and the README have in common."""
+    """The columns that the table and the README share: what, ours, peer, ratio, target, verdict."""
     other = "not installed" if line.other is None else shown(line.other, line.unit)
     beside = f"{line.beside}: {other}" if line.beside else ""
     ratio = "" if line.ratio is None else f"{line.ratio:,.1f}×"
@@ -347,22 +356,21 @@ def cells(line: Line) -> list[str]:
 def table(results: Results) -> str:
     head = ["", "Scroll", "peer, in this run", "ratio", "target", ""]
     rows = [head, *map(cells, results.lines)]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     left = (0, 2, 4, 5)
     rows.insert(1, ["-" * width for width in widths])
-    return "\n".join(
-        "  ".join(
-            cell.ljust(w) if at in left else cell.rjust(w)
-            for at, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
+    lines = []
+    for row in rows:
+        columns = enumerate(zip(row, widths, strict=True))
+        line = [text.ljust(w) if at in left else text.rjust(w) for at, (text, w) in columns]
+        lines.append("  ".join(line).rstrip())
+    return "\n".join(lines)
 
 
 def place(facts: dict[str, Any]) -> str:
     return (
-        f"{facts['cores']} cores ({facts['processor']}), {facts['kernel']}, Python {facts['python']}, "
-        f"SQLite {facts['sqlite']}, load {facts['load at start']} at the start"
+        f"{facts['cores']} cores ({facts['processor']}), {facts['kernel']}, Python "
+        f"{facts['python']}, SQLite {facts['sqlite']}, load {facts['load at start']} at the start"
     )
 
 
@@ -375,9 +383,18 @@ def numbers(results: Results, images: Sequence[str]) -> str:
     command = "make bench-large" if large else "make bench"
     return "\n".join(
         [
-            f"`{command}` measures all of this again, the peers in the same run, and fills this section. Medians",
-            "over made-up messages and a scripted model. A ratio says how many times better Scroll is than the peer;",
-            "below 1, the peer is. Targets were set on an idle machine, some as fractions of earlier results. Measured on",
+            (
+                f"`{command}` measures all of this again, the peers in the same run, and fills "
+                "this section. Medians"
+            ),
+            (
+                "over made-up messages and a scripted model. A ratio says how many times better "
+                "Scroll is than the peer;"
+            ),
+            (
+                "below 1, the peer is. Targets were set on an idle machine, some as fractions of "
+                "earlier results. Measured on"
+            ),
             f"{place(results.machine)}.",
             "",
             *("| " + " | ".join(row) + " |" for row in rows),
@@ -393,7 +410,8 @@ def fill(text: str, section: str) -> str:
     _, end, tail = rest.partition(END)
     if not begin or not end:
         sys.exit(
-            f"the README has no place for the numbers: put the lines {BEGIN} and {END} where they belong"
+            f"the README has no place for the numbers: put the lines {BEGIN} and {END} where they "
+            "belong"
         )
     return f"{head}{BEGIN}\n{section}\n{END}{tail}"
 
@@ -435,9 +453,8 @@ def main() -> None:
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
     parser.add_argument("--images", type=Path, default=ROOT / "docs" / "img")
     options = parser.parse_args()
-    fill(
-        options.readme.read_text(), ""
-    )  # better to learn now than after minutes that there is no place
+    # A missing place should be reported now and not after minutes.
+    fill(options.readme.read_text(), "")
     if not options.fill:
         options.results.write_text(stored(measure(options.large, options.data)))
     elif not options.results.exists():

@@ -39,7 +39,9 @@ def main() -> None:
         with Store(store, read_only=True) as opened:
             past = Past(opened, SESSION)
             past.catch_up()
-            request = next(one.seq for one in past.requests if one.seq > past.evictions[1].seq)
+            request = next(
+                event.seq for event in past.requests if event.seq > past.evictions[1].seq
+            )
         server = subprocess.Popen(
             [*COMMAND, "serve", "--store", str(store), "--port", "0"],
             stderr=subprocess.PIPE,
@@ -48,9 +50,9 @@ def main() -> None:
         )
         try:
             assert server.stderr
-            found = re.search(r"http://[\d.:]+", server.stderr.readline())
-            assert found
-            take(chromium, found[0], request)
+            match = re.search(r"http://[\d.:]+", server.stderr.readline())
+            assert match
+            take(chromium, match[0], request)
         finally:
             server.terminate()
             server.wait(20)

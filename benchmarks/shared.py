@@ -46,18 +46,22 @@ from servers import ObjectServer, Postgres, programs, server_folder  # noqa: E40
 
 BEGIN, END = "<!-- shared:begin -->", "<!-- shared:end -->"
 HOSTS, THREADS = 4, 8
+# The leader of a group commit waits 2 ms before it flushes.
 FLUSH = {
     "commit_delay": "2000",
     "commit_siblings": "0",
-}  # the leader of a group commit waits 2 ms before it flushes
+}
 WORDS = (
     "river bridge pigeon harbour ticket museum breakfast window train garden letter market".split()
 )
-FOREIGN_RATE = 1_500  # events a second while searches are measured
+# Events a second while searches are measured.
+FOREIGN_RATE = 1_500
 
-_PRIORITY = "SCROLL_BENCH_PRIORITY"  # in the environment, since hosts are processes
+# In the environment, since hosts are processes.
+_PRIORITY = "SCROLL_BENCH_PRIORITY"
 
-SESSION_DRIVER = ROOT / "tests" / "shared" / "session_driver.py"
+SESSION_DRIVER = ROOT / "packages" / "scroll-shared" / "tests" / "session_driver.py"
+VERDICTS = {None: "", True: "met", False: "**missed**"}
 
 _spawn = multiprocessing.get_context("spawn")
 
@@ -69,14 +73,15 @@ def prioritise(pids: Iterable[int | str] = ("self",)) -> None:
             Path(f"/proc/{pid}/autogroup").write_text("-12")
 
 
-# hosts, each a process -------------------------------------------------------------------------------------
+# hosts, each a process --------------------------------------------------------------------------
 
 
 def append_for(address: str, seconds: float, ready: Any, results: Any) -> None:
     """Append from several threads for some seconds; how many events that were, and the processor
     time they took.
     """
-    os.setsid()  # a host of its own for the scheduler too, as every process of the server is
+    # A host of its own for the scheduler too, as every process of the server is.
+    os.setsid()
     prioritise()
     with Store(address) as store:
         store.append(Draft(content="warm"))
@@ -97,7 +102,8 @@ def append_for(address: str, seconds: float, ready: Any, results: Any) -> None:
         for thread in threads:
             thread.join()
         results.put((sum(counts), time.process_time() - before))
-        ready.wait()  # the server's time is read before its connections end
+        # The server's time is read before its connections end.
+        ready.wait()
 
 
 def append_at_rate(address: str, rate: float, ended: Any, ready: Any) -> None:
@@ -126,10 +132,13 @@ def append_at_rate(address: str, rate: float, ended: Any, ready: Any) -> None:
 
 def text(number: int) -> str:
     words = [WORDS[(number * step) % len(WORDS)] for step in (1, 3, 5, 7)]
-    return f"note {number}: the {words[0]} by the {words[1]}, a {words[2]} and the {words[3]} of that day"
+    return (
+        f"note {number}: the {words[0]} by the {words[1]}, a {words[2]} and the {words[3]} of "
+        "that day"
+    )
 
 
-# measurements ----------------------------------------------------------------------------------------------
+# measurements -----------------------------------------------------------------------------------
 
 
 def appended(
@@ -140,20 +149,21 @@ def appended(
     """
     ready, results = _spawn.Barrier(len(addresses) + 1), _spawn.Queue()
     hosts = [
-        _spawn.Process(target=append_for, args=(one, seconds, ready, results)) for one in addresses
+        _spawn.Process(target=append_for, args=(address, seconds, ready, results))
+        for address in addresses
     ]
     for host in hosts:
         host.start()
     ready.wait()
     prioritise(server.processes() if server else ())
     before = server.processor_time() if server else 0.0
-    found = [results.get(timeout=600) for _ in hosts]
+    counts = [results.get(timeout=600) for _ in hosts]
     served = server.processor_time() - before if server else 0.0
     ready.wait()
     for host in hosts:
         host.join()
-    total = sum(count for count, _ in found)
-    return total / seconds, 1e6 * sum(used for _, used in found) / total, 1e6 * served / total
+    total = sum(count for count, _ in counts)
+    return total / seconds, 1e6 * sum(used for _, used in counts) / total, 1e6 * served / total
 
 
 @contextmanager
@@ -172,8 +182,8 @@ def foreign_events(address: str, rate: float, server: Postgres) -> Iterator[None
 
 
 def lags(url: str, folder: Path, seconds: float, server: Postgres) -> list[float]:
-    """Milliseconds from the beginning of an append on one host until another host's replica has it."""
-    found: list[float] = []
+    """Milliseconds from the start of an append until another host's replica has the event."""
+    times: list[float] = []
     with Store(f"{url}&replica={folder / 'watching'}") as store:
         log = store.log
         seen = log.last_seq()
@@ -186,12 +196,12 @@ def lags(url: str, folder: Path, seconds: float, server: Postgres) -> list[float
             ):
                 seen = seq
                 if "at" in metadata:
-                    found.append(1000 * (now - json.loads(metadata)["at"]))
+                    times.append(1000 * (now - json.loads(metadata)["at"]))
 
         shared_backend(log).replica.on_applied = applied
         with foreign_events(f"{url}&replica={folder / 'telling'}", 200, server):
             time.sleep(seconds)
-    return found
+    return times
 
 
 def takeover(url: str, folder: Path, number: int) -> float:
@@ -216,7 +226,10 @@ def takeover(url: str, folder: Path, number: int) -> float:
         os.killpg(host.pid, signal.SIGKILL)
         host.wait()
         log = store.log
-        asked = "SELECT extract(epoch FROM lease_until)::float8 FROM scroll.session WHERE session_id = %b"
+        asked = (
+            "SELECT extract(epoch FROM lease_until)::float8 FROM scroll.session "
+            "WHERE session_id = %b"
+        )
         ((expires,),) = shared_backend(log).server.call(asked, [f"work-{number}".encode()])
         with Session.resume(store, f"work-{number}", wait=60) as session:
             assert "42" in session.run("print(found)", "d1").content
@@ -255,7 +268,7 @@ def timed(work: Callable[[], Any]) -> float:
     return time.perf_counter() - begun
 
 
-# the run ---------------------------------------------------------------------------------------------------
+# the run ----------------------------------------------------------------------------------------
 
 
 def measure(events: int, seconds: float) -> list[tuple[str, str, str, bool | None]]:
@@ -264,10 +277,7 @@ def measure(events: int, seconds: float) -> list[tuple[str, str, str, bool | Non
 
     def add(what: str, number: str, target: str = "", met: bool | None = None) -> None:
         rows.append((what, number, target, met))
-        print(
-            f"{what:<72}{number:>26}  {target:<24}{'' if met is None else 'met' if met else 'MISSED'}",
-            flush=True,
-        )
+        print(f"{what:<72}{number:>26}  {target:<24}{VERDICTS[met]}", flush=True)
 
     with server_folder() as servers, tempfile.TemporaryDirectory(prefix="scroll-bench-") as name:
         folder = Path(name)
@@ -301,13 +311,11 @@ def measure(events: int, seconds: float) -> list[tuple[str, str, str, bool | Non
                     for n in range(HOSTS)
                 ]
                 rates[kind].append(appended(addresses, seconds, servers_of[kind]))
-        best = {
-            kind: statistics.median(rate for rate, _, _ in found) for kind, found in rates.items()
-        }
         used = {
-            kind: [statistics.median(times) for times in zip(*found, strict=True)]
-            for kind, found in rates.items()
+            kind: list(map(statistics.median, zip(*rounds, strict=True)))
+            for kind, rounds in rates.items()
         }
+        best = {kind: medians[0] for kind, medians in used.items()}
         who = f"{HOSTS} hosts × {THREADS} threads"
         add(f"durable appends, {who}, one SQLite file", f"{best['sqlite']:,.0f} /s")
         ratio = best["postgres"] / best["sqlite"]
@@ -347,8 +355,8 @@ def measure(events: int, seconds: float) -> list[tuple[str, str, str, bool | Non
         )
 
         # lag and searches
-        found = lags(urls["postgres"], folder, 4 * seconds, postgres)
-        p50, p99 = percentile(found, 0.5), percentile(found, 0.99)
+        delays = lags(urls["postgres"], folder, 4 * seconds, postgres)
+        p50, p99 = percentile(delays, 0.5), percentile(delays, 0.99)
         add(
             "replica lag at 200 events/s, p50 / p99",
             f"{p50:.1f} / {p99:.1f} ms",
@@ -390,7 +398,8 @@ def measure(events: int, seconds: float) -> list[tuple[str, str, str, bool | Non
             busy <= 2 * idle and rate >= 0.9 * FOREIGN_RATE,
         )
         ((size, total),) = postgres.execute(
-            """SELECT (SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits)::float, last_seq
+            """SELECT
+                (SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits)::float, last_seq
             FROM scroll.head""",
             parse(url).conninfo.rpartition("/")[2].partition("?")[0],
         )
@@ -410,13 +419,16 @@ def measure(events: int, seconds: float) -> list[tuple[str, str, str, bool | Non
 def extrapolated(
     per_event: tuple[float, float], fresh: float, rate: float
 ) -> list[tuple[str, str, str, bool | None]]:
-    """What larger stores would need, from the measured rates and sizes; nothing here was measured."""
+    """The needs of larger stores, computed from measured rates and sizes, not measured."""
     rows: list[tuple[str, str, str, bool | None]] = []
     for events in (10**6, 10**7, 10**8, 10**9):
         server, replica = (each * events / 2**30 for each in per_event)
         hours = events / rate / 3600
         what = f"extrapolated: {events:,} events"
-        number = f"server {server:,.1f} GiB, replica {replica:,.1f} GiB, new host {fresh * events / 60:,.1f} min"
+        number = (
+            f"server {server:,.1f} GiB, replica {replica:,.1f} GiB, new host "
+            f"{fresh * events / 60:,.1f} min"
+        )
         rows.append((what, number, f"written in {hours:,.1f} h at the measured rate", None))
     return rows
 
@@ -428,15 +440,16 @@ def table(rows: list[tuple[str, str, str, bool | None]]) -> str:
     )
     before = ", going before other work (`--priority`)" if os.environ.get(_PRIORITY) else ""
     lines = [
-        f"`make bench-shared` on {machine}{before}; load average {os.getloadavg()[2]:.1f}; short made-up messages.",
+        (
+            f"`make bench-shared` on {machine}{before}; load average {os.getloadavg()[2]:.1f}; "
+            "short made-up messages."
+        ),
         "",
         "| what | measured | target | |",
         "|---|---|---|---|",
     ]
-    lines += [
-        f"| {w} | {n} | {t} | {'' if m is None else 'met' if m else '**missed**'} |"
-        for w, n, t, m in rows
-    ]
+    for what, number, target, met in rows:
+        lines.append(f"| {what} | {number} | {target} | {VERDICTS[met]} |")
     return "\n".join(lines) + "\n"
 
 

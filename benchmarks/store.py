@@ -1,10 +1,10 @@
 """Measures the store beside raw SQLite and SQLite FTS5 on the same messages, and prints one table.
 
     python benchmarks/store.py                      50,000 made-up messages, about two minutes
-    python benchmarks/store.py --data DIR           BEAM chats (see beam.py), with evidence recall@10
+    python benchmarks/store.py --data DIR           BEAM chats (see beam.py), with recall@10
     python benchmarks/store.py --data DIR --recall  the recall alone
     python benchmarks/store.py --large              a million messages
-    python benchmarks/store.py --growth 1000 10000  search alone, in one store that grows to each of these sizes
+    python benchmarks/store.py --growth 1000 10000  search alone, in one store of these sizes
 
 Every figure is the median of repeated runs, with the 95th percentile beside it. "SQLite" is the
 same table with the same durability and no hash chain, the floor for an append; "FTS5" is that table
@@ -36,7 +36,8 @@ from scroll_context.log.columns import COLUMNS
 from scroll_context.search.query import parse, terms_of
 from scroll_context.store import Store
 
-CHUNK = 1_000  # messages an import appends at once
+# The number of messages that an import appends at once.
+CHUNK = 1_000
 
 
 class Line(msgspec.Struct):
@@ -78,7 +79,7 @@ def timed(action: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-# the messages ---------------------------------------------------------------------------------------------
+# the messages -----------------------------------------------------------------------------------
 
 
 class Corpus(msgspec.Struct):
@@ -139,6 +140,7 @@ def from_chats(chats: Sequence[beam.Chat], count: int) -> Corpus:
 
 def _draft(number: int, role: str, text: str) -> Draft:
     day = number // 400
+    year = 2010 + day // 336
     return Draft(
         session_id=f"session-{number // 400}",
         agent_id=f"agent-{number // 2_000}",
@@ -148,11 +150,11 @@ def _draft(number: int, role: str, text: str) -> Draft:
         content=text,
         step_index=day,
         msg_index=number % 400,
-        created_at=f"20{10 + day // 336:02}-{day % 336 // 28 + 1:02}-{day % 28 + 1:02}T10:00:00+00:00",
+        created_at=f"{year}-{day % 336 // 28 + 1:02}-{day % 28 + 1:02}T10:00:00+00:00",
     )
 
 
-# the other side -------------------------------------------------------------------------------------------
+# the other side ---------------------------------------------------------------------------------
 
 
 class PlainSqlite:
@@ -180,7 +182,10 @@ class PlainSqlite:
             "session_id agent_id task_id kind role content step_index msg_index created_at".split()
         )
         values = attrgetter(*columns)
-        insert = f"INSERT INTO event ({', '.join(columns)}, metadata) VALUES ({'?, ' * len(columns)}'{{}}')"
+        insert = (
+            f"INSERT INTO event ({', '.join(columns)}, metadata) VALUES "
+            f"({'?, ' * len(columns)}'{{}}')"
+        )
         self.database.execute("BEGIN IMMEDIATE")
         before = self.database.execute("SELECT ifnull(max(seq), 0) FROM event").fetchone()[0]
         self.database.executemany(insert, map(values, drafts))
@@ -196,7 +201,8 @@ class PlainSqlite:
     ) -> list[tuple[Any, ...]]:
         match = f" {joined_by} ".join(f'"{word}"' for word in words)
         return self.database.execute(
-            f"""SELECT event.seq, event.content, bm25(words) FROM words JOIN event ON event.seq = words.rowid
+            f"""SELECT event.seq, event.content, bm25(words)
+            FROM words JOIN event ON event.seq = words.rowid
             WHERE words MATCH ? AND {condition} ORDER BY bm25(words) LIMIT 10""",
             (match,),
         ).fetchall()
@@ -207,7 +213,7 @@ class PlainSqlite:
         ).fetchall()
 
 
-# measurements ---------------------------------------------------------------------------------------------
+# measurements -----------------------------------------------------------------------------------
 
 
 def measure_appends(folder: Path, messages: Sequence[Draft]) -> Iterator[Line]:
@@ -215,7 +221,8 @@ def measure_appends(folder: Path, messages: Sequence[Draft]) -> Iterator[Line]:
     with Store(folder / "appends", create=True) as store:
         drafts = messages[:300]
         ours, floor = [], []
-        for draft in drafts:  # in turns, so that both meet the same moods of the disk
+        # In turns, so that both meet the same moods of the disk.
+        for draft in drafts:
             ours.append(timed(lambda draft=draft: store.append(draft)))
             floor.append(timed(lambda draft=draft: plain.append([draft])))
         yield Line("append, durable", ours, floor, "SQLite")
@@ -268,6 +275,10 @@ def measure_open(folder: Path) -> Iterator[Line]:
     yield Line("open and first search", [timed(open_and_search) for _ in range(20)])
 
 
+def _question_words(question: str) -> list[str]:
+    return [term.tokens[0] for term in terms_of(parse(question))]
+
+
 def measure_search(store: Store, fts5: PlainSqlite, corpus: Corpus, repeats: int) -> Iterator[Line]:
     def line(
         what: str,
@@ -290,10 +301,7 @@ def measure_search(store: Store, fts5: PlainSqlite, corpus: Corpus, repeats: int
         if count > 1:
             yield line(f"search, {count} words, AND", queries, "AND")
             yield line(f"search, {count} words, OR", queries, "OR")
-    whole = [
-        [term.tokens[0] for term in terms_of(parse(question))]
-        for question in corpus.questions[:repeats]
-    ]
+    whole = list(map(_question_words, corpus.questions[:repeats]))
     yield line("search, whole question", whole, "")
     middle = corpus.messages[len(corpus.messages) // 2]
     half = (len(corpus.messages) // 4, len(corpus.messages) * 3 // 4)
@@ -341,10 +349,7 @@ def measure_growth(
 ) -> Iterator[Size]:
     """One store and one FTS5 table that grow from size to size, and the same questions at each."""
     fts5 = PlainSqlite(folder / "grown.db", full_text=True)
-    questions = [
-        [term.tokens[0] for term in terms_of(parse(question))]
-        for question in corpus.questions[:repeats]
-    ]
+    questions = list(map(_question_words, corpus.questions[:repeats]))
     six = list(islice(corpus.words(6), repeats))
     with Store(folder / "grown", create=True) as store:
 
@@ -440,14 +445,14 @@ def measure_recall(
         return ours, beam.recall(chats, firsts, theirs)
 
 
-# the report -----------------------------------------------------------------------------------------------
+# the report -------------------------------------------------------------------------------------
 
 
 HEAD = ("", "ours", "p95", "other", "p95", "beside", "ratio")
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for row in [head, ["-" * width for width in widths], *rows]:
         print(
             "  ".join(
@@ -460,17 +465,27 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def grow(sizes: Sequence[int]) -> dict[str, Any]:
     corpus = made_up(sizes[-1])
     with tempfile.TemporaryDirectory() as folder:
-        found = list(measure_growth(Path(folder), corpus, sizes, 40))
+        results = list(measure_growth(Path(folder), corpus, sizes, 40))
     lines = []
-    for one in found:
+    for result in results:
         lines.append(
-            Line(f"search, six words, {one.messages:,} messages", one.six, one.six_other, "FTS5")
+            Line(
+                f"search, six words, {result.messages:,} messages",
+                result.six,
+                result.six_other,
+                "FTS5",
+            )
         )
         lines.append(
-            Line(f"search, whole question, {one.messages:,} messages", one.ours, one.other, "FTS5")
+            Line(
+                f"search, whole question, {result.messages:,} messages",
+                result.ours,
+                result.other,
+                "FTS5",
+            )
         )
     print_table(HEAD, [line.cells() for line in lines])
-    return {"growth": found}
+    return {"growth": results}
 
 
 def ask(chats: list[beam.Chat]) -> dict[str, Any]:
@@ -479,7 +494,7 @@ def ask(chats: list[beam.Chat]) -> dict[str, Any]:
         ours, theirs = measure_recall(chats, Path(folder))
     for shares in (ours, theirs):
         shares["all"] = [share for ability in shares.values() for share in ability]
-    found = {
+    answers = {
         ability: {
             "ours": statistics.fmean(ours[ability]),
             "fts5": statistics.fmean(theirs[ability]),
@@ -487,11 +502,11 @@ def ask(chats: list[beam.Chat]) -> dict[str, Any]:
         for ability in ours
     }
     rows = [
-        [name, f"{one['ours']:.3f}", f"{one['fts5']:.3f}", str(len(ours[name]))]
-        for name, one in found.items()
+        [name, f"{answer['ours']:.3f}", f"{answer['fts5']:.3f}", str(len(ours[name]))]
+        for name, answer in answers.items()
     ]
     print_table(["evidence recall@10", "ours", "FTS5", "questions"], rows)
-    return {"recall": found}
+    return {"recall": answers}
 
 
 def compare(corpus: Corpus, repeats: int = 40) -> dict[str, Any]:

@@ -25,7 +25,8 @@ try:
     from scroll_evals.beam import Beam
     from scroll_evals.memory import MemorySuite
     from scroll_evals.protocols import Setup, Stop
-except ImportError:  # before the evaluations were a distribution of their own
+except ImportError:
+    # A revision in which the evaluations were part of the core.
     from scroll_context.evals.beam import Beam  # type: ignore[import-not-found, no-redef]
     from scroll_context.evals.memory import MemorySuite  # type: ignore[import-not-found, no-redef]
     from scroll_context.evals.trials import Setup, Stop  # type: ignore[import-not-found, no-redef]
@@ -38,7 +39,10 @@ ABILITIES = (
     "instruction_following",
 )
 COMMON = frozenset(
-    "about after before could different during following order their there these those which would".split()
+    (
+        "about after before could different during following order their there these those which "
+        "would"
+    ).split()
 )
 
 
@@ -91,6 +95,10 @@ def cells(question: str) -> list[str]:
     ]
 
 
+def _rough_tokens(request: Request) -> int:
+    return sum(len(message.text) for message in request.messages) // 4
+
+
 def played(trial: Any, folder: Path, question: str, window: int) -> tuple[dict[str, Any], Request]:
     """What one question takes, and its first request."""
     sources = cells(question)
@@ -117,9 +125,7 @@ def played(trial: Any, folder: Path, question: str, window: int) -> tuple[dict[s
         "first request": sum(len(message.text) for message in first.messages) // 4,
         "input tokens": attempt.metrics.tokens_in,
         "not cached": attempt.metrics.tokens_in - attempt.metrics.tokens_cached,
-        "largest request": max(
-            sum(len(m.text) for m in request.messages) // 4 for request in model.requests
-        ),
+        "largest request": max(map(_rough_tokens, model.requests)),
         "requests": len(model.requests),
         "failed cells": failed,
     }, first
@@ -134,13 +140,13 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="print the first request and stop")
     chosen = parser.parse_args()
     suite = MemorySuite(Beam(chosen.data, chosen.split))
-    trials = [one for one in suite.trials() if hasattr(one, "run")]
+    trials = [item for item in suite.trials() if hasattr(item, "run")]
     group = trials[0].group
     rows = {}
     with tempfile.TemporaryDirectory() as folder:
         for ability in ABILITIES:
             trial = next(
-                (one for one in trials if one.group == group and one.ability == ability), None
+                (item for item in trials if item.group == group and item.ability == ability), None
             )
             if trial is None:
                 continue
@@ -155,14 +161,12 @@ def main() -> None:
             f"{name} {value:,}" for name, value in row.items() if isinstance(value, int)
         )
         print(
-            f"{ability}: {facts}" + "".join(f"\n  failed: {said}" for said in row["failed cells"])
+            f"{ability}: {facts}" + "".join(f"\n  failed: {text}" for text in row["failed cells"])
         )
-    total = {
-        name: sum(row[name] for row in rows.values()) for name in ("input tokens", "not cached")
-    }
-    print(
-        f"all {len(rows)}: input tokens {total['input tokens']:,}, not cached {total['not cached']:,}"
-    )
+    sent = sum(row["input tokens"] for row in rows.values())
+    not_cached = sum(row["not cached"] for row in rows.values())
+    total = {"input tokens": sent, "not cached": not_cached}
+    print(f"all {len(rows)}: input tokens {sent:,}, not cached {not_cached:,}")
     if chosen.json:
         turns = sum(1 for _ in trials[0]._history.drafts())
         chosen.json.write_text(

@@ -22,22 +22,25 @@ from pathlib import Path
 from scroll_assistants.install import scroll_command
 
 SESSIONS = 50
-WORDS = """the booth barrier lamp road toll price driver lane camera ticket shift server cache index parser token config
-style button review commit merge log graph field route client schema test page table query module function error line
-value file check build branch deploy""".split()
+WORDS = """the booth barrier lamp road toll price driver lane camera ticket shift server cache index
+parser token config style button review commit merge log graph field route client schema test page
+table query module function error line value file check build branch deploy""".split()
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--messages", type=int, default=100_000)
-    given = options.parse_args()
+    arguments = options.parse_args()
     with tempfile.TemporaryDirectory(prefix="scroll-transcripts-") as name:
         home = Path(name)
-        size = write(home, given.messages)
-        print(f"{given.messages:,} messages in {SESSIONS} transcripts, {size / (1 << 20):,.0f} MiB")
+        size = write(home, arguments.messages)
+        print(
+            f"{arguments.messages:,} messages in {SESSIONS} transcripts, {size / (1 << 20):,.0f} "
+            "MiB"
+        )
         first = timed(home, "import --all until searchable", "import", "--all", "--json")
         (report,) = json.loads(first)
-        assert report["added"] == given.messages, report
+        assert report["added"] == arguments.messages, report
         print(f"  secrets replaced: {sum(report['redacted'].values()):,}")
         timed(
             home,
@@ -77,6 +80,7 @@ def line(chance: random.Random, session: int, number: int) -> dict[str, object]:
         content = [
             {"type": "tool_result", "tool_use_id": f"t{number - 1}", "content": words(200) + key}
         ]
+    clock = f"{number // 3600 % 24:02}:{number // 60 % 60:02}:{number % 60:02}"
     return {
         "type": role,
         "uuid": f"{number:032x}",
@@ -86,7 +90,7 @@ def line(chance: random.Random, session: int, number: int) -> dict[str, object]:
         "gitBranch": "main",
         "version": "2.1",
         "isSidechain": False,
-        "timestamp": f"2026-03-{1 + session % 28:02}T{number // 3600 % 24:02}:{number // 60 % 60:02}:{number % 60:02}Z",
+        "timestamp": f"2026-03-{1 + session % 28:02}T{clock}Z",
         "message": {"role": role, "content": content},
     }
 

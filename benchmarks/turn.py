@@ -62,7 +62,7 @@ class Crossed:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--list", action="store_true", help="name the files and their functions")
-    wanted = options.parse_args()
+    arguments = options.parse_args()
     crossed = Crossed()
     with tempfile.TemporaryDirectory() as folder, Store(folder, create=True) as store:
         store.log.append_many(
@@ -82,9 +82,10 @@ def main() -> None:
         *_, printed = store.log.iterate(kind="observation")
         assert printed.content.count("about the harbour") == 5, printed.content
     print(
-        f"{len(crossed.files)} files, {len(crossed.functions)} functions, {crossed.switches} switches of file"
+        f"{len(crossed.files)} files, {len(crossed.functions)} functions, {crossed.switches} "
+        "switches of file"
     )
-    for file, count in sorted(crossed.files.items()) if wanted.list else ():
+    for file, count in sorted(crossed.files.items()) if arguments.list else ():
         names = sorted(
             code.co_qualname
             for code in crossed.functions

@@ -34,13 +34,14 @@ def run_without_network(driver: str, package: str, inside: str, folder: Path) ->
 
     The variable SCROLL_ and the name of the package may name the program instead.
     """
-    found = importlib.util.find_spec(package)
-    named = os.environ.get(f"SCROLL_{package.upper()}") or (
-        found and found.origin and Path(found.origin).parent / inside
+    spec = importlib.util.find_spec(package)
+    program = os.environ.get(f"SCROLL_{package.upper()}") or (
+        spec and spec.origin and Path(spec.origin).parent / inside
     )
-    if not named or not Path(named).is_file():
+    if not program or not Path(program).is_file():
         pytest.skip(
-            f"{package} is not installed, which holds the assistant: make test-assistants installs it"
+            f"{package} is not installed, which holds the assistant: make test-assistants "
+            "installs it"
         )
     isolated = next(
         (words for words in (["unshare", "-n"], ["unshare", "-rn"]) if _works(words)), None
@@ -49,7 +50,7 @@ def run_without_network(driver: str, package: str, inside: str, folder: Path) ->
         pytest.skip("the network cannot be taken away here: unshare -n is refused")
     path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        [*isolated, sys.executable, str(HERE / driver), str(named), str(folder)],
+        [*isolated, sys.executable, str(HERE / driver), str(program), str(folder)],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
@@ -70,12 +71,10 @@ def _works(words: list[str]) -> bool:
 def loopback_up() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sh14x", b"lo", 0)
-        (flags,) = struct.unpack(
-            "16xh14x", fcntl.ioctl(any_socket, 0x8913, request)
-        )  # SIOCGIFFLAGS
-        fcntl.ioctl(
-            any_socket, 0x8914, struct.pack("16sh14x", b"lo", flags | 1)
-        )  # SIOCSIFFLAGS, IFF_UP
+        # The request SIOCGIFFLAGS reads the flags of the interface.
+        (flags,) = struct.unpack("16xh14x", fcntl.ioctl(any_socket, 0x8913, request))
+        # The request SIOCSIFFLAGS sets them, with IFF_UP.
+        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", flags | 1))
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -88,7 +87,7 @@ class Place(msgspec.Struct, frozen=True):
     store: Path
 
     @classmethod
-    def made(cls, folder: Path, told: str = "The kingfisher nests by the weir.") -> "Place":
+    def made(cls, folder: Path, fact: str = "The kingfisher nests by the weir.") -> "Place":
         loopback_up()
         place = cls(folder / "home", folder / "project", folder / "store")
         place.home.mkdir()
@@ -96,7 +95,7 @@ class Place(msgspec.Struct, frozen=True):
         with Store(place.store, create=True) as opened:
             opened.append(
                 Draft(
-                    role="user", session_id="old", task_id=project_task(place.project), content=told
+                    role="user", session_id="old", task_id=project_task(place.project), content=fact
                 )
             )
         return place

@@ -18,7 +18,10 @@ def functions(*capabilities: str) -> tuple[Prelude, ...]:
 
 def _prelude(space: str, names: Iterable[str]) -> Prelude:
     source = "ask = call\n" + "".join(
-        f"def {name}(*args, **kwargs): return ask({f'{space}.{name}'.strip('.')!r}, *args, **kwargs)\n"
+        (
+            f"def {name}(*args, **kwargs): return ask({f'{space}.{name}'.strip('.')!r}, "
+            "*args, **kwargs)\n"
+        )
         for name in names
     )
     return Prelude(space or "functions", source, (space,) if space else tuple(names))

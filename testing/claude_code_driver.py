@@ -35,9 +35,8 @@ class Api:
     def __init__(self, store: Path, project: Path) -> None:
         self.store = store
         self.project = project
-        self.requests: list[
-            str
-        ] = []  # the messages of each request that was no compaction, as JSON
+        # The messages of each request that was no compaction, as JSON.
+        self.requests: list[str] = []
 
     def play(self, exchange: Exchange) -> None:
         messages = exchange.body.get("messages", [])
@@ -56,7 +55,8 @@ class Api:
             }
             streamed(block, stop="tool_use", name=name)(exchange)
 
-        if "Respond with TEXT ONLY" in asked:  # as Claude Code asks for a summary
+        # This is how Claude Code asks for a summary.
+        if "Respond with TEXT ONLY" in asked:
             wait_for(lambda: SEARCHED in recorded(self.store) and "halcyon" in recorded(self.store))
             return say("<summary>A file was written.</summary>")
         self.requests.append(json.dumps(messages))
@@ -69,9 +69,9 @@ class Api:
         if (
             SEARCHED in asked
             and len(results) == 1
-            and (found := re.search(r"\[(\d+)\].*\n  The king", results[0]))
+            and (match := re.search(r"\[(\d+)\].*\n  The king", results[0]))
         ):
-            return call("mcp__scroll__expand", seqs=found[1])
+            return call("mcp__scroll__expand", seqs=match[1])
         return say(f"Done with {asked[-20:]!r}; {results[-1][-60:] if results else 'no tools'}.")
 
 
@@ -89,7 +89,7 @@ def last_words(messages: list[dict[str, Any]]) -> tuple[str, list[str]]:
                 results.append(
                     inner
                     if isinstance(inner, str)
-                    else "\n".join(one.get("text", "") for one in inner)
+                    else "\n".join(part.get("text", "") for part in inner)
                 )
             elif block["type"] == "text" and not block["text"].startswith("<system-reminder>"):
                 if block["text"] != asked:

@@ -42,9 +42,8 @@ class Api:
         searched = any(item["name"] == "search" for item in done)
         compacts = "for another LLM" in json.dumps(exchange.body["input"][-1])
         if compacts:
-            wait_for(
-                lambda: ASKED in recorded(self.store)
-            )  # a real model takes longer than a capture
+            # A real model takes longer than a capture.
+            wait_for(lambda: ASKED in recorded(self.store))
         call = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}"}
         if compacts or searched or len(done) > 100:
             item = {
@@ -93,9 +92,9 @@ def main(codex: str, folder: Path) -> dict[str, Any]:
     report["events"] = events(place.store)
     report["log"] = faults(place.home)
     (report["doctor"],) = [
-        one
-        for one in json.loads(scroll(environment, "doctor", "--json"))["assistants"]
-        if one["assistant"] == "codex"
+        row
+        for row in json.loads(scroll(environment, "doctor", "--json"))["assistants"]
+        if row["assistant"] == "codex"
     ]
     scroll(environment, "uninstall", "codex", "--yes")
     report["config_untouched"] = config.read_text() == original

@@ -6,7 +6,8 @@ import os
 import subprocess
 from selectors import EVENT_READ, DefaultSelector
 
-PATIENCE = 60.0  # seconds; a loaded machine is slow to start Python
+# In seconds: a loaded machine is slow to start Python.
+PATIENCE = 60.0
 
 
 def next_line(process: "subprocess.Popen[bytes]", seconds: float = PATIENCE) -> str:

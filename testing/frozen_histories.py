@@ -46,7 +46,7 @@ def cells(scribe: Scribe) -> None:
 
 
 def native_calls(scribe: Scribe) -> None:
-    """Several calls a reply, ids given twice, arguments that are no JSON, calls without a result."""
+    """Several calls per reply, repeated ids, arguments that are not JSON, missing results."""
     scribe.user("Compare the hotels.")
     for n in range(10):
         scribe.ask()
@@ -125,15 +125,10 @@ def chat(scribe: Scribe) -> None:
     """Turns without notes, whose lines are made of terms, and standing instructions that leave the
     view.
     """
+    rules = {3: "Always answer in metric units. ", 20: "Never answer in metric units. "}
     for n in range(40):
         subject = ("the heat equation", "a ferry to Naxos", "sourdough starters")[n // 14]
-        rule = (
-            "Always answer in metric units. "
-            if n == 3
-            else "Never answer in metric units. "
-            if n == 20
-            else ""
-        )
+        rule = rules.get(n, "")
         scribe.user(
             f"{rule}I'm trying to understand {subject}, part {n}. How does {subject} behave?"
         )

@@ -19,7 +19,10 @@ from scroll_context.view.eviction import Budget, plan_eviction
 
 SESSION = "long"
 WINDOW = 8_000
-WORDS = "harbour ledger walnut train receipt garden signal copper weather margin folder bridge lantern number".split()
+WORDS = (
+    "harbour ledger walnut train receipt garden signal copper weather margin folder bridge "
+    "lantern number"
+).split()
 
 
 class _LongSession:
@@ -74,7 +77,7 @@ class _LongSession:
             tool_call_id=f"c{number}",
             content=f"rows = fetch({number})",
         )
-        given = []
+        rows = []
         for part in range(12):
             inside = {"inside_cell": cell}
             made = self.add(
@@ -85,7 +88,7 @@ class _LongSession:
                 metadata=inside,
             )
             text = msgspec.json.encode([self.sentence(8) for _ in range(4)]).decode()
-            given.append(
+            rows.append(
                 self.add(
                     Kind.TOOL_RESULT,
                     role="tool",
@@ -104,7 +107,7 @@ class _LongSession:
             reply_to=cell,
             tool_state="ok",
             content=f"page {number}: {self.sentence(30)}",
-            metadata={"bound": ["rows", "total"], "seqs": given},
+            metadata={"bound": ["rows", "total"], "seqs": rows},
         )
         saved = [
             {
@@ -120,7 +123,7 @@ class _LongSession:
             )
         ]
         content = msgspec.json.encode(
-            {"cell": number, "python": "3.11.7", "saved": saved, "sources": {number: given}}
+            {"cell": number, "python": "3.11.7", "saved": saved, "sources": {number: rows}}
         )
         self.add(
             Kind.SNAPSHOT, content=content.decode(), reply_to=cell, metadata={"bytes": len(content)}

@@ -1,4 +1,4 @@
-"""A member of a store that speaks to the server itself, over a plain connection and with any bytes."""
+"""A member of a store that speaks to the server over a plain connection, with any bytes."""
 
 import os
 import uuid

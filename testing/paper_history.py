@@ -14,7 +14,8 @@ FILLER = (
     "A hat, some water and a little patience would do.",
 )
 
-Session = tuple[int, str, int, int]  # number, date, first seq, last seq
+# Each row has a number, a date, the first seq and the last seq.
+Session = tuple[int, str, int, int]
 
 SPRINT: list[Session] = [
     (4, "2024-07-05", 500, 700),
@@ -65,25 +66,40 @@ TRIP = _trip()
 
 SAID = {
     "sprint": {
-        565: "I've added 10 feasibility tasks to my Jira board for the sprint, aiming at 85% of them.",
+        565: (
+            "I've added 10 feasibility tasks to my Jira board for the sprint, aiming at 85% of "
+            "them."
+        ),
         4283: "I use Jira 9.5.0 and have added 18 tasks on ingestion to this sprint.",
-        8123: "For the sprint of 2024-11-05 I have 14 tasks on dynamic resizing and aim for 85% completion.",
-        8349: "Please correct the sprint of 2024-11-05: the new total is 17 tasks, the target is 88%.",
+        8123: (
+            "For the sprint of 2024-11-05 I have 14 tasks on dynamic resizing and aim for 85% "
+            "completion."
+        ),
+        8349: (
+            "Please correct the sprint of 2024-11-05: the new total is 17 tasks, the target is 88%."
+        ),
     },
     "events": {
         7496: "Pamela could look after the vendor stands while they are set up.",
         8434: "Morning: Pamela watches the vendor trucks arrive and unload.",
         8675: "How do I brief the five entertainers, now that Pamela has taken that on?",
-        8867: "Pamela didn't brief anybody and saved me no time; that was a misunderstanding. Please correct it.",
+        8867: (
+            "Pamela didn't brief anybody and saved me no time; that was a misunderstanding. "
+            "Please correct it."
+        ),
         8868: "Understood: Pamela wasn't involved in the briefing. I will keep that in mind.",
-        16899: "Why did Pamela call three vendor offices, and how did that save me fifteen minutes?",
+        16899: (
+            "Why did Pamela call three vendor offices, and how did that save me fifteen minutes?"
+        ),
         16900: "Pamela asked each vendor for a quick rating, so you need not follow up.",
         16901: "That makes sense. Her calls did save me time.",
         16902: "Glad to hear that Pamela and her vendor calls were of use.",
     },
     "trip": {
         25: "How does the Roadtrippers app work, and can it map out a route with five parks?",
-        2335: "I'll use Google Maps and Roadtrippers to map out the route, and avoid every toll road.",
+        2335: (
+            "I'll use Google Maps and Roadtrippers to map out the route, and avoid every toll road."
+        ),
         14809: "I want eight hours of sleep and two litres of water a day from now on.",
         15138: "My patience grew by 40% on this trip: personal growth, I would say.",
         15489: "The canyon hike changed me; I learned about myself.",
@@ -105,19 +121,19 @@ SAID = {
 def build(store: Store, name: str) -> None:
     """Append one of the histories: `sprint`, `events` or `trip`."""
     sessions = {"sprint": SPRINT, "events": EVENTS, "trip": TRIP}[name]
-    said = SAID[name]
+    texts = SAID[name]
     last = max(hi for _, _, _, hi in sessions)
     place = {seq: (n, day) for n, day, lo, hi in sessions for seq in range(lo, hi + 1)}
     store.log.append_many(
-        _draft(seq, *place.get(seq, (0, "2020-01-01")), said, name) for seq in range(1, last + 1)
+        _draft(seq, *place.get(seq, (0, "2020-01-01")), texts, name) for seq in range(1, last + 1)
     )
 
 
-def _draft(seq: int, number: int, day: str, said: dict[int, str], task: str) -> Draft:
+def _draft(seq: int, number: int, day: str, texts: dict[int, str], task: str) -> Draft:
     role = "user" if seq % 2 else "assistant"
-    if seq in said:
+    if seq in texts:
         role = "assistant" if seq in (7496, 8434, 8868, 16614, 16900, 16902) else "user"
-    text = said.get(seq, FILLER[seq % 2])
+    text = texts.get(seq, FILLER[seq % 2])
     return Draft(
         kind="conversation",
         session_id=f"{task}-{number}",

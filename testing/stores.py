@@ -7,9 +7,8 @@ from pathlib import Path
 from forms import form
 from scroll_context import Store
 
-FSYNC = form(
-    {"fsync": "off"}, {}
-)  # a killed process loses what it had not written; only a power cut loses more
+# A killed process loses what it had not written; only a power cut loses more.
+FSYNC = form({"fsync": "off"}, {})
 
 
 class Hosts:

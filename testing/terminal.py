@@ -42,7 +42,7 @@ class Terminal:
     ) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        kept = {
+        environment = {
             name: value
             for name, value in os.environ.items()
             if name not in ("COLUMNS", "LINES", "NO_COLOR")
@@ -53,10 +53,11 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            env={**kept, "TERM": "dumb", "SCROLL_STORE": str(folder), **variables},
+            env={**environment, "TERM": "dumb", "SCROLL_STORE": str(folder), **variables},
         )
         os.close(slave)
-        self._seen = b""  # since the last text that was expected
+        # The output since the last expected text.
+        self._seen = b""
         self.everything = b""
 
     def __enter__(self) -> "Terminal":
@@ -67,17 +68,16 @@ class Terminal:
         self.process.wait()
         os.close(self._master)
 
-    def expect(self, wanted: str, seconds: float = 60) -> str:
+    def expect(self, text: str, seconds: float = 60) -> str:
         """Everything up to and including a text, from where the last one ended."""
-        sought = wanted.encode()
+        sought = text.encode()
         while sought not in self._seen:
             ready, _, _ = select.select([self._master], [], [], seconds)
             piece = b""
-            with contextlib.suppress(OSError):  # the terminal is closed
+            # The terminal is closed.
+            with contextlib.suppress(OSError):
                 piece = os.read(self._master, 65536) if ready else b""
-            assert piece, (
-                f"{wanted!r} did not come; there was {self._seen.decode(errors='replace')}"
-            )
+            assert piece, f"{text!r} did not come; there was {self._seen.decode(errors='replace')}"
             self._seen += piece
             self.everything += piece
         upto, _, self._seen = self._seen.partition(sought)
@@ -85,7 +85,8 @@ class Terminal:
 
     def finish(self, seconds: float = 60) -> str:
         """Everything up to the end of the command."""
-        with contextlib.suppress(OSError):  # the terminal is closed
+        # The terminal is closed.
+        with contextlib.suppress(OSError):
             while select.select([self._master], [], [], seconds)[0] and (
                 piece := os.read(self._master, 65536)
             ):
@@ -102,13 +103,13 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
 
-    def press(self, key: str, wanted: str) -> None:
+    def press(self, key: str, text: str) -> None:
         """Type at a prompt until it answers: what comes just before the line editor waits for a key
         may be lost.
         """
         for _ in range(3):
             self.type(key)
             with contextlib.suppress(AssertionError):
-                self.expect(wanted, seconds=10)
+                self.expect(text, seconds=10)
                 return
-        self.expect(wanted)
+        self.expect(text)

@@ -111,9 +111,12 @@ class Run(msgspec.Struct):
     """What one long session cost."""
 
     scribe: Scribe
-    largest: int  # raw tokens of the largest request
-    reuse: float  # share of all input tokens that was a prefix of the request before
-    entries: int  # most entries in a view
+    # The raw tokens of the largest request.
+    largest: int
+    # The share of all input tokens that repeated a prefix of the request before.
+    reuse: float
+    # The largest number of entries in a view.
+    entries: int
 
 
 def long_run(
@@ -168,15 +171,13 @@ def blocks(index: EvictionIndex) -> int:
     return sum(map(len, index.tiers))
 
 
-def check_reachable(shown: Iterable[int], view: WorkingView, rendered: Rendered) -> None:
+def check_reachable(seqs: Iterable[int], view: WorkingView, rendered: Rendered) -> None:
     """Each seq that was ever shown is still in full, under a mark, or in a span of the index, by
     the text alone.
     """
-    everything = "\n".join(
-        text
-        for message in rendered.messages
-        for text in (message.text, *(str(call.arguments) for call in message.tool_calls))
-    )
+    texts = [message.text for message in rendered.messages]
+    calls = [call for message in rendered.messages for call in message.tool_calls]
+    everything = "\n".join([*texts, *(str(call.arguments) for call in calls)])
     marked = {int(seq) for seq in re.findall(r"(?:folded|clipped) seq (\d+) ", everything)}
     spans = []
     for line in re.findall(r"^- seq ([\d, -]+)", everything, re.M):
@@ -189,7 +190,7 @@ def check_reachable(shown: Iterable[int], view: WorkingView, rendered: Rendered)
         if isinstance(entry, Step)
         for address in entry.addresses
     }
-    for seq in shown:
+    for seq in seqs:
         whole = seq in rendered.visible
         mark = seq in marked or addresses.get(seq) in marked
         assert whole or mark or any(lo <= seq <= hi for lo, hi in spans), (

@@ -18,9 +18,8 @@ _plain = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_short, inner, max_size=3),
     max_leaves=6,
 )
-_LIMITS = st.sampled_from(
-    ["", "interrupt", "cpu", "memory", "output"]
-)  # the one text with a pattern
+# This is the only text with a pattern.
+_LIMITS = st.sampled_from(["", "interrupt", "cpu", "memory", "output"])
 
 
 def values(kind: Any) -> st.SearchStrategy[Any]:
@@ -33,7 +32,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
             return st.integers(meta.ge or 0, (meta.lt or 1 << 53) - 1)
         return values(kind)
     if get_origin(kind) in (Union, types.UnionType):
-        return st.one_of([values(one) for one in get_args(kind)])
+        return st.one_of([values(member) for member in get_args(kind)])
     if get_origin(kind) is tuple:
         return st.lists(values(get_args(kind)[0]), max_size=3).map(tuple)
     if get_origin(kind) is not None and get_origin(kind).__name__ == "Literal":
@@ -41,7 +40,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints = get_type_hints(kind, include_extras=True)
         return st.builds(kind, **{name: values(hints[name]) for name in kind.__struct_fields__})
-    known: dict[Any, st.SearchStrategy[Any]] = {
+    strategies: dict[Any, st.SearchStrategy[Any]] = {
         int: st.integers(-(1 << 63), (1 << 63) - 1),
         str: _short,
         bytes: st.binary(max_size=40),
@@ -51,7 +50,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         float: st.floats(allow_nan=False),
         msgspec.Raw: _plain.map(lambda value: msgspec.Raw(msgspec.msgpack.encode([[value], {}]))),
     }
-    return known[kind]
+    return strategies[kind]
 
 
 to_host = values(ToHost)

@@ -32,10 +32,12 @@ from scroll_context.store import Store
 
 # set in the process that runs in the namespace: where the volume is to be mounted
 INSIDE = "SCROLL_SOAK_VOLUME"
-VOLUME = 6 << 30  # bytes the volume may take, of which a soak of ten minutes uses a fraction
+# Bytes the volume may take, of which a soak of ten minutes uses a fraction.
+VOLUME = 6 << 30
 # seconds in which every worker must be at work again, which may take building the index anew
 RECOVERY = 300.0
-MOST_SHOWN = 20  # violations
+# The exit status when there were violations.
+MOST_SHOWN = 20
 
 
 def crew_for(site: Site, notes: Path, chosen: argparse.Namespace) -> Crew:
@@ -80,7 +82,8 @@ def soak(site: Site, crew: Crew, minutes: float, rng: random.Random) -> Timeline
         timeline.struck.append(Struck(fault, begun, time.monotonic()))
         print(f"{begun - start:7.1f} s  {fault.name}: {done}", flush=True)
         last = not todo and time.monotonic() >= deadline
-        if last or rng.random() < 0.6:  # else the next one comes on top
+        # Otherwise the next fault would come on top of this one.
+        if last or rng.random() < 0.6:
             if late := crew.wait_for_work(RECOVERY):
                 crew.violations.append(
                     f"not at work {RECOVERY:g} s after “{fault.name}”: {', '.join(late)}"
@@ -94,18 +97,19 @@ def print_report(
     crew: Crew, timeline: Timeline, findings: list[Finding], skipped: list[str]
 ) -> None:
     print(
-        f"\n{'fault':<19}{'times':>5}  {'had to be seen each time':<26}what the workers reported because of it"
+        f"\n{'fault':<19}{'times':>5}  {'had to be seen each time':<26}what the "
+        "workers reported because of it"
     )
     causes = Counter((timeline.cause(r), r.what) for r in crew.reports.all if r.what not in NEWS)
     for fault in FAULTS:
         if fault.name in skipped:
             print(f"{fault.name:<19}{'–':>5}  skipped: no file system can be mounted here")
             continue
-        said = [
+        lines = [
             f"{what} ({count})" for (cause, what), count in causes.most_common() if cause is fault
         ]
         print(
-            f"{fault.name:<19}{timeline.times(fault):>5}  {fault.must:<26}{', '.join(said) or '–'}"
+            f"{fault.name:<19}{timeline.times(fault):>5}  {fault.must:<26}{', '.join(lines) or '–'}"
         )
     print()
     for finding in findings:
@@ -117,7 +121,8 @@ def print_report(
         if report.what == "ok":
             work[report.worker.rstrip("0123456789")] += int(report.detail)
     print(
-        f"\ndone: {work['agent']:,} agent steps, {work['writer']:,} appends, {work['reader']:,} searches and reads"
+        f"\ndone: {work['agent']:,} agent steps, {work['writer']:,} appends, "
+        f"{work['reader']:,} searches and reads"
     )
     for violation in crew.violations[:MOST_SHOWN]:
         print(f"BAD {violation}")
@@ -137,8 +142,10 @@ def main(base: Path, volume: Path | None, chosen: argparse.Namespace) -> int:
     rng = random.Random(chosen.seed)
     skipped = [fault.name for fault in FAULTS if fault.needs_volume and volume is None]
     print(
-        f"soak of {chosen.minutes:g} minutes, SOAK_SEED={chosen.seed}: {chosen.agents} agents, {chosen.others} writers "
-        f"and {chosen.others} readers work on one store, each in its own process,\nwhile one thing after the other "
+        f"soak of {chosen.minutes:g} minutes, SOAK_SEED={chosen.seed}: "
+        f"{chosen.agents} agents, {chosen.others} writers "
+        f"and {chosen.others} readers work on one store, each in its own "
+        "process,\nwhile one thing after the other "
         "goes wrong. Each line: when, what was done to them, and what was seen of it.",
         flush=True,
     )

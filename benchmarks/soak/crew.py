@@ -26,7 +26,8 @@ class Member:
 
     def __init__(self, orders: Orders, steady: bool) -> None:
         self.orders = orders
-        self.steady = steady  # never killed, so that its memory and files can be watched
+        # Never killed, so that its memory and files can be watched.
+        self.steady = steady
         self.vitals = Vitals()
         self.process = self.start()
 
@@ -35,13 +36,11 @@ class Member:
             Path(__file__).with_name("workers.py"),
             msgspec.json.encode(self.orders).decode(),
         )
-        litter = Path(self.orders.notes).with_name(
-            "tmp"
-        )  # the scratch folders of killed agents go with the rest
+        # The scratch folders of killed agents go with the rest.
+        litter = Path(self.orders.notes).with_name("tmp")
         litter.mkdir(exist_ok=True)
-        before = signal.pthread_sigmask(
-            signal.SIG_BLOCK, SIGNALS
-        )  # a signal waits until the worker can handle it
+        # A signal waits until the worker can handle it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             with open(self.errors, "ab") as errors:
                 self.process = subprocess.Popen(
@@ -141,13 +140,13 @@ class Crew:
                 with contextlib.suppress(OSError, IndexError):
                     parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
                     children.setdefault(parent, []).append(int(entry.name))
-        found, todo = [], list(children.get(member.process.pid, ()))
+        pids, todo = [], list(children.get(member.process.pid, ()))
         while todo:
             pid = todo.pop()
             todo += (below := children.get(pid, []))
             if not below:
-                found.append(pid)
-        return found
+                pids.append(pid)
+        return pids
 
     def stop(self) -> None:
         """Let everyone finish the piece of work under way."""
@@ -177,7 +176,8 @@ class Crew:
 
 def end_with_parent() -> None:
     """Not to outlive whoever started this process, even if that is killed."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    # The number 1 is PR_SET_PDEATHSIG.
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def choose(rng: random.Random, members: list[Member]) -> Member:

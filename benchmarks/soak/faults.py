@@ -26,29 +26,32 @@ from scroll_context.errors import PayloadDamaged
 from scroll_context.search.indexer import committed_files, damaged_files, footer
 from scroll_context.store import Store
 
-SEEN_WITHIN = (
-    300.0  # seconds after which an error that must be seen has not been seen; most come within one
-)
+# Seconds after which an error that must be seen has not been seen; most come within one.
+SEEN_WITHIN = 300.0
 
 
 class Site(msgspec.Struct, frozen=True):
     """Where the soak takes place."""
 
     store: Path
-    volume: Path | None  # the mount that holds the store; None when nothing could be mounted
-    size: int  # bytes of the volume
-    damaged: Path  # names the payload that is damaged at the moment
+    # The mount that holds the store; None when nothing could be mounted.
+    volume: Path | None
+    # The size of the volume in bytes.
+    size: int
+    # Names the payload that is damaged at the moment.
+    damaged: Path
 
 
 class Fault(msgspec.Struct, frozen=True):
     """Something that goes wrong."""
 
     name: str
-    strike: Callable[
-        [Site, Crew, random.Random], str
-    ]  # returns what was done and seen, in a few words
-    must: str  # what has to be seen before it is undone
-    causes: frozenset[str]  # the errors that workers may report because of it
+    # Returns what was done and seen, in a few words.
+    strike: Callable[[Site, Crew, random.Random], str]
+    # The error that has to be seen before the fault is undone.
+    must: str
+    # The errors that workers may report because of it.
+    causes: frozenset[str]
     needs_volume: bool = False
 
 
@@ -80,7 +83,8 @@ def kill_kernel(_site: Site, crew: Crew, rng: random.Random) -> str:
     killed = 0
     while time.monotonic() < begun + SEEN_WITHIN:
         kernels = crew.kernels(choose(rng, crew.of("agent")))
-        with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
+        # It may have ended by itself.
+        with contextlib.suppress(ProcessLookupError):
             if kernels:
                 os.kill(rng.choice(kernels), signal.SIGKILL)
                 killed += 1
@@ -91,7 +95,8 @@ def kill_kernel(_site: Site, crew: Crew, rng: random.Random) -> str:
 
 def jump_clock(_site: Site, crew: Crew, rng: random.Random) -> str:
     begun = time.monotonic()
-    member = choose(rng, crew.of("writer") + crew.of("agent"))  # readers give no times
+    # Readers give no times.
+    member = choose(rng, crew.of("writer") + crew.of("agent"))
     member.process.send_signal(signal.SIGUSR1)
     report = _seen(crew, {"clock jumped"}, begun, worker=member.orders.name)
     return f"that of {member.orders.name} is now {report.detail} off"
@@ -105,7 +110,8 @@ def fill_disk(site: Site, crew: Crew, rng: random.Random) -> str:
         while report is None:
             if time.monotonic() > begun + SEEN_WITHIN:
                 raise NotSeen("no worker reported StoreFull")
-            status = os.statvfs(site.volume)  # again and again: whoever removes a file makes room
+            # Again and again: whoever removes a file makes room.
+            status = os.statvfs(site.volume)
             used = (status.f_blocks - status.f_bfree) * status.f_frsize
             _mount("-o", f"remount,size={used + rng.choice([1, 8, 64]) * 4096}", site.volume)
             report = crew.wait_for({"StoreFull"}, begun, 0.5)
@@ -117,9 +123,8 @@ def fill_disk(site: Site, crew: Crew, rng: random.Random) -> str:
 
 def make_read_only(site: Site, crew: Crew, rng: random.Random) -> str:
     begun = time.monotonic()
-    aside = site.damaged.with_name(
-        "read-only"
-    )  # a mount that somebody writes to cannot be made read-only
+    # A mount that somebody writes to cannot be made read-only.
+    aside = site.damaged.with_name("read-only")
     aside.mkdir(exist_ok=True)
     if not (
         _mount("--bind", site.store, aside)
@@ -128,7 +133,8 @@ def make_read_only(site: Site, crew: Crew, rng: random.Random) -> str:
     ):
         raise NotSeen("the store could not be made read-only")
     try:
-        choose(rng, crew.of("writer", killable=True)).kill()  # a new process cannot write at all
+        # A new process cannot write at all.
+        choose(rng, crew.of("writer", killable=True)).kill()
         report = _seen(crew, {"StoreReadOnly"}, begun)
         crew.go_on(rng.uniform(0.2, 1.0))
     finally:
@@ -150,7 +156,8 @@ def damage_index(site: Site, crew: Crew, rng: random.Random) -> str:
     elif (file := _index_file(site, rng)) is None:
         return "there was no index to damage"
     else:
-        with contextlib.suppress(FileNotFoundError):  # a merge was quicker
+        # A merge was quicker.
+        with contextlib.suppress(FileNotFoundError):
             if how == "deleted":
                 file.unlink()
             else:
@@ -179,17 +186,16 @@ def flip_index(site: Site, crew: Crew, rng: random.Random) -> str:
     if (file := _committed_file(site, rng)) is None:
         return "there was no index to damage"
     begun = time.monotonic()
-    told = "merged away before anybody looked at it"
-    with contextlib.suppress(
-        FileNotFoundError, ValueError
-    ):  # a merge was quicker, or the file is empty
+    outcome = "merged away before anybody looked at it"
+    # A merge was quicker, or the file is empty.
+    with contextlib.suppress(FileNotFoundError, ValueError):
         with file.open("rb") as handle:
             end, _ = footer(handle)
         body = bytearray(file.read_bytes())
         body[rng.randrange(end)] ^= 1 << rng.randrange(8)
         _replace(site, file, bytes(body))
         if file.name in damaged_files(index):
-            told = "told by its checksum"
+            outcome = "told by its checksum"
         elif file.read_bytes() == body and _is_committed(file):
             raise NotSeen(f"a flipped bit in {file.name} matches its checksum")
     report = crew.wait_for({"wrong answer", "IndexUnavailable"}, begun, rng.uniform(1.0, 3.0))
@@ -198,14 +204,13 @@ def flip_index(site: Site, crew: Crew, rng: random.Random) -> str:
     if still := damaged_files(index):
         raise NotSeen(f"{', '.join(still)} of a new index do not match their checksums")
     seen = _told(report, begun) if report else "no search was misled"
-    return f"one bit of {file.suffix}; {told}; {seen}; built anew"
+    return f"one bit of {file.suffix}; {outcome}; {seen}; built anew"
 
 
 def _committed_file(site: Site, rng: random.Random) -> Path | None:
     for meta in (site.store / "index").glob("v*/meta.json"):
-        with contextlib.suppress(
-            FileNotFoundError, ValueError
-        ):  # it is being built anew, or another fault's work
+        # It is being built anew, or another fault's work.
+        with contextlib.suppress(FileNotFoundError, ValueError):
             if files := committed_files(meta):
                 return rng.choice(files)
     return None
@@ -217,7 +222,8 @@ def _is_committed(file: Path) -> bool:
 
 def _index_file(site: Site, rng: random.Random) -> Path | None:
     files: list[Path] = []
-    with contextlib.suppress(FileNotFoundError):  # it is being built anew
+    # It is being built anew.
+    with contextlib.suppress(FileNotFoundError):
         files += (
             file
             for file in (site.store / "index").rglob("*")
@@ -235,7 +241,7 @@ def _generation(site: Site) -> int | None:
 
 
 def _replace(site: Site, file: Path, body: bytes) -> None:
-    """With another file, not in place: cutting a file that is mapped kills its readers, by SIGBUS."""
+    """Replace the file: cutting a mapped file in place would kill its readers by SIGBUS."""
     copy = site.store / "index" / "replacement"
     copy.write_bytes(body)
     os.replace(copy, file)
@@ -249,7 +255,8 @@ def flip_payload(site: Site, crew: Crew, rng: random.Random) -> str:
     """
     with Store(site.store) as store:
         rows = store.log.query(
-            "SELECT payload FROM event WHERE session_id LIKE 'writer%' AND payload IS NOT NULL AND role = 'user'"
+            "SELECT payload FROM event WHERE session_id LIKE 'writer%' AND payload IS NOT NULL "
+            "AND role = 'user'"
         )
         digest = str(rng.choice(rows)[0])
         file = store.payloads.path(digest)
@@ -288,7 +295,8 @@ def _seen(
     report = crew.wait_for(whats, since, SEEN_WITHIN, worker=worker, about=about)
     if report is None:
         raise NotSeen(
-            f"{worker or 'no worker'} did not report {' or '.join(sorted(whats))} within {SEEN_WITHIN:g} s"
+            f"{worker or 'no worker'} did not report {' or '.join(sorted(whats))} within "
+            f"{SEEN_WITHIN:g} s"
         )
     return report
 

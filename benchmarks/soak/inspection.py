@@ -49,11 +49,11 @@ def flatness(crew: Crew) -> Iterator[Finding]:
     yield _flat(
         "memory",
         steady,
-        lambda one: one.memory_is_flat,
+        lambda vitals: vitals.memory_is_flat,
         lambda sample: f"{sample.memory / 1e6:.0f} MB",
     )
     yield _flat(
-        "open files", steady, lambda one: one.files_are_flat, lambda sample: str(sample.files)
+        "open files", steady, lambda vitals: vitals.files_are_flat, lambda sample: str(sample.files)
     )
 
 
@@ -133,9 +133,8 @@ def _evicted(store: Store) -> Finding:
 
 def _lost(store: Store, memory: Memory, view: WorkingView, event: Event) -> str:
     """Why a model could not get an event back; empty when it can."""
-    inside = event.metadata.get(
-        "inside_cell", event.seq
-    )  # a call inside a cell is part of that step
+    # A call inside a cell is part of that step.
+    inside = event.metadata.get("inside_cell", event.seq)
     if not (view.get(inside) or view.index.find(inside)):
         return "is named by no line of the index"
     try:
@@ -153,8 +152,10 @@ def _endings(store: Store) -> Finding:
     """
     begun: dict[int, Event] = {}
     ended: set[int] = set()
-    failed: set[int] = set()  # cells
-    went_on: dict[str, int] = {}  # session -> its newest request
+    # The seqs of cells.
+    failed: set[int] = set()
+    # The newest request of each session.
+    went_on: dict[str, int] = {}
     cut = 0
     for event in store.log.iterate():
         if event.kind in (Kind.CELL, Kind.TOOL_CALL):
@@ -180,12 +181,10 @@ def _searchable(store: Store) -> Finding:
     """In the index as the soak has left it, merged and repaired many times."""
     store.index.catch_up()
     wrong = [f"{name} does not match its checksum" for name in damaged_files(store.index.folder)]
-    wrong += [
-        f"lighthouse{number} is not found"
-        for number in range(LANDMARKS)
-        if [hit.event.content for hit in store.index.search(f"lighthouse{number}", k=3)]
-        != [landmark(number)]
-    ]
+    for number in range(LANDMARKS):
+        hits = store.index.search(f"lighthouse{number}", k=3)
+        if [hit.event.content for hit in hits] != [landmark(number)]:
+            wrong.append(f"lighthouse{number} is not found")
     if store.index.indexed_seq != store.log.last_seq():
         wrong.append(f"indexed up to {store.index.indexed_seq} of {store.log.last_seq()}")
     return Finding("the index is whole and finds what was planted", f"{LANDMARKS}", tuple(wrong))
@@ -195,12 +194,12 @@ def _flat(
     what: str,
     steady: dict[str, Vitals],
     is_flat: Callable[[Vitals], bool],
-    shown: Callable[[Sample], str],
+    text_of: Callable[[Sample], str],
 ) -> Finding:
     seen, wrong = [], []
     for name, vitals in steady.items():
         if grown := vitals.growth():
-            seen.append(text := f"{name} {shown(grown[0])} → {shown(grown[1])}")
+            seen.append(text := f"{name} {text_of(grown[0])} → {text_of(grown[1])}")
             wrong += [] if is_flat(vitals) else [text]
     return Finding(
         f"{what} of long-lived workers: flat", ", ".join(seen) or "too few samples", tuple(wrong)

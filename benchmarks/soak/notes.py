@@ -32,7 +32,8 @@ class Report(msgspec.Struct, frozen=True):
     that is wrong.
     """
 
-    at: float  # the system's monotonic clock, which all processes share and no fault moves
+    # The system's monotonic clock, which all processes share and no fault moves.
+    at: float
     worker: str
     what: str
     detail: str = ""
@@ -79,7 +80,10 @@ class Ledger:
                 for row, at in zip(rows, written, strict=True)
             ]
             lines = (
-                f"{event.seq} {event.payload.digest if event.payload else '-'} {_hash(event, event.content)}\n"
+                (
+                    f"{event.seq} {event.payload.digest if event.payload else '-'} "
+                    f"{_hash(event, event.content)}\n"
+                )
                 for event in events
             )
             os.write(self._handle, "".join(lines).encode())
@@ -103,9 +107,9 @@ def is_as_noted(store: Store, seq: int, payload: str, digest: str) -> bool:
     """Whether the event at `seq` is the one that was acknowledged, its whole body included."""
     for event in store.log.get_many([seq]):
         if payload != "-":
-            kept = event.payload is not None and event.payload.digest == payload
+            is_stored = event.payload is not None and event.payload.digest == payload
             return (
-                kept
+                is_stored
                 and bool(store.payloads.read(payload))
                 and _hash(event, event.content) == digest
             )

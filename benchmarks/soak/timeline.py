@@ -12,7 +12,8 @@ import msgspec
 from faults import Fault
 from notes import NEWS, Report
 
-GRACE = 45.0  # seconds after everyone was at work again
+# In seconds, counted from when everyone was at work again.
+GRACE = 45.0
 
 
 class Struck(msgspec.Struct, frozen=True):
@@ -31,16 +32,17 @@ class Timeline:
         self.recovered: list[float] = []
 
     def times(self, fault: Fault) -> int:
-        return sum(one.fault is fault for one in self.struck)
+        return sum(strike.fault is fault for strike in self.struck)
 
     def cause(self, report: Report) -> Fault | None:
         """The newest fault that may have caused what a worker reported."""
-        for one in reversed(self.struck):
+        for strike in reversed(self.struck):
             over = (
-                next((moment for moment in self.recovered if moment >= one.ended), math.inf) + GRACE
+                next((moment for moment in self.recovered if moment >= strike.ended), math.inf)
+                + GRACE
             )
-            if report.what in one.fault.causes and one.begun <= report.at <= over:
-                return one.fault
+            if report.what in strike.fault.causes and strike.begun <= report.at <= over:
+                return strike.fault
         return None
 
     def unexplained(self, reports: Iterable[Report]) -> list[str]:

@@ -14,10 +14,10 @@ import msgspec
 
 from scroll_context.search.indexer import HEAP
 
-WARM_UP = 0.2  # of the samples, not looked at
-MORE_MEMORY = (
-    32 << 20
-)  # bytes, beside 15 %, that the last third may have more than the first and be called flat;
+# The share of the samples, at the beginning, that is not looked at.
+WARM_UP = 0.2
+# Bytes, beside 15 %, that the last third may have more than the first and be called flat.
+MORE_MEMORY = 32 << 20
 # in a soak shorter than this, the heap of an index writer, which is filled first in that time
 SETTLING = 180.0
 MORE_FILES = 8
@@ -27,7 +27,8 @@ class Sample(msgspec.Struct, frozen=True):
     """One moment."""
 
     at: float
-    memory: int  # bytes
+    # In bytes.
+    memory: int
     files: int
 
 
@@ -38,11 +39,13 @@ class Vitals:
         self.samples: list[Sample] = []
 
     def take(self, pid: int) -> None:
-        with contextlib.suppress(OSError):  # it has just ended
+        # It has just ended.
+        with contextlib.suppress(OSError):
             proc = Path(f"/proc/{pid}")
             status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
             if "RssAnon" not in status:
-                return  # it has ended, and nobody has waited for it yet
+                # It has ended, and nobody has waited for it yet.
+                return
             memory = int(status["RssAnon"].split()[0]) << 10
             self.samples.append(
                 Sample(time.monotonic(), memory, len(list((proc / "fd").iterdir())))

@@ -31,12 +31,17 @@ from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store import Store
 from scroll_context.tools.tools import tool
 
-WINDOW = 6_000  # tokens: small, so that evictions are frequent
-SESSION_STEPS = 250  # an agent's session ends after so many and the next one begins
-LANDMARKS = 20  # events that the driver plants before anyone works, for searchers to find
-PAUSE = 0.1  # seconds after an error
+# The window in tokens is small, so that evictions are frequent.
+WINDOW = 6_000
+# An agent's session ends after so many steps, and the next one begins.
+SESSION_STEPS = 250
+# Events that the driver plants before anyone works, for searchers to find.
+LANDMARKS = 20
+# The pause after an error, in seconds.
+PAUSE = 0.1
 YEAR = 365 * 24 * 3600.0
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)  # blocked when a worker starts, until it can handle them
+# Blocked when a worker starts, until it can handle them.
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 STAMP = re.compile(r"\bat (\d+\.\d{6})\b")
 """When a writer wrote, by the clock that never jumps."""
 
@@ -49,10 +54,10 @@ for line in ms.index()[:3]:
     for lo, hi in line['seqs']:
         rows = ms.expand(lo, min(hi, lo + 20))
         assert rows[0]['seq'] == lo, 'wrong answer'"""
-EXPECTED = "undefined_name"  # what some cells stumble over, so that there are errors too
-ERROR = re.compile(
-    r"(?:anything|above): (?:(?:CapabilityError|AssertionError): )?([\w ]+)"
-)  # of a cell that failed
+# Some cells raise on purpose, so that there are errors too.
+EXPECTED = "undefined_name"
+# The error that the source of a cell raises on purpose.
+ERROR = re.compile(r"(?:anything|above): (?:(?:CapabilityError|AssertionError): )?([\w ]+)")
 
 
 class Orders(msgspec.Struct, frozen=True):
@@ -62,9 +67,11 @@ class Orders(msgspec.Struct, frozen=True):
     name: str
     store: str
     notes: str
-    damaged: str  # a file that names the payload that is damaged at the moment, if it exists
+    # A file that names the payload that is damaged at the moment, if it exists.
+    damaged: str
     seed: int
-    pace: float  # seconds that a worker rests after a piece of work, on average
+    # Seconds that a worker rests after a piece of work, on average.
+    pace: float
 
 
 def landmark(number: int) -> str:
@@ -131,7 +138,7 @@ class Worker:
                 self.diary.tell(type(error).__name__, str(error))
                 time.sleep(PAUSE)
 
-    # writers --------------------------------------------------------------------------------------------
+    # writers -------------------------------------------------------------------------------------
 
     def write(self, store: Store) -> Iterator[bool]:
         """Appends of one to three events, every tenth with a payload."""
@@ -147,11 +154,10 @@ class Worker:
                 for part in range(number % 3 + 1)
             )
             yield True
-            time.sleep(
-                self.rng.uniform(0, 8 * self.orders.pace)
-            )  # it is the agents that are to fill the log
+            # The agents are to fill the log, not the writers.
+            time.sleep(self.rng.uniform(0, 8 * self.orders.pace))
 
-    # readers --------------------------------------------------------------------------------------------
+    # readers -------------------------------------------------------------------------------------
 
     def read(self, store: Store) -> Iterator[bool]:
         """Searches for what was planted, whole reads of random events, and a look at the payload
@@ -159,15 +165,16 @@ class Worker:
         """
         store.index.start()
         while True:
-            with contextlib.suppress(FileNotFoundError):  # nothing is damaged
+            # Nothing is damaged.
+            with contextlib.suppress(FileNotFoundError):
                 store.payloads.read(Path(self.orders.damaged).read_text())
-            found = self._search(store)
+            hits = self._search(store)
             for event in store.log.get_many([self.rng.randint(1, store.log.last_seq())]):
                 try:
                     store.log.text(event)
                 except PayloadDamaged as error:
                     self.diary.tell("PayloadDamaged", str(error))
-            yield found
+            yield hits
 
     def _search(self, store: Store) -> bool:
         """Whether the one right answer was found; a search that cannot give it must say that it is
@@ -184,7 +191,7 @@ class Worker:
             self.diary.tell("wrong answer", f"lighthouse{number}: {[hit.seq for hit in hits]}")
         return right and not hits.trouble
 
-    # agents ---------------------------------------------------------------------------------------------
+    # agents --------------------------------------------------------------------------------------
 
     def act(self, store: Store) -> Iterator[bool]:
         """One session after the other; one that was cut off is resumed."""
@@ -199,7 +206,8 @@ class Worker:
                 yield from self._session(store, name)
 
     def _session(self, store: Store, name: str) -> Iterator[bool]:
-        options = SessionOptions(reach="all")  # what was planted is nobody's
+        # A planted event belongs to no worker.
+        options = SessionOptions(reach="all")
         try:
             session = Session.resume(store, name, options=options, tools=[fetch])
         except UnknownSession:
@@ -223,9 +231,9 @@ class Worker:
         if event.kind != Kind.OBSERVATION or event.tool_state == "ok" or EXPECTED in event.content:
             return
         error = ERROR.search(event.content)
-        what = (
-            "KernelDied" if event.tool_state == "killed" else error[1] if error else "cell failed"
-        )
+        what = error[1] if error else "cell failed"
+        if event.tool_state == "killed":
+            what = "KernelDied"
         self.diary.tell(what, event.content)
 
 
@@ -236,7 +244,7 @@ def fetch(number: int) -> str:
 
 
 def script(request: Request, _: int) -> Reply:
-    """The scripted model: the next record, or a search, a look at what left its view, or a mistake."""
+    """The scripted model: the next record, a search, a look at evicted events, or a mistake."""
     seen = [
         int(n) for message in request.messages for n in re.findall(r"\bdone (\d+)\b", message.text)
     ]

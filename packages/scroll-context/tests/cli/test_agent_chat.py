@@ -77,7 +77,9 @@ def test_a_chat_streams_shows_and_counts(scroll: Run, folder: Path, tmp_path: Pa
     ):
         assert shown in result.stdout
     assert "⟦" not in result.stdout
-    assert f"`scroll chat --session talk --model {model} --store {folder}` goes on" in result.stdout
+    assert (
+        f"`scroll chat --session talk --model {model} --store {folder}` resumes it" in result.stdout
+    )
     again = scroll(
         "chat",
         "--model",
@@ -331,7 +333,7 @@ def test_ctrl_c_between_two_turns_ends_no_chat(folder: Path, tmp_path: Path) -> 
             chat.loop()
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue()
-    assert "again leaves" in shown and "two" in shown and "goes on" in shown
+    assert "again leaves" in shown and "two" in shown and "resumes it" in shown
 
 
 @contextlib.contextmanager
@@ -379,7 +381,7 @@ def test_ctrl_c_at_a_terminal(folder: Path, tmp_path: Path, tools: Path) -> None
         at.expect("\n› ")
         at.press("\x03", "again leaves")
         at.expect("\n› ")
-        at.press("\x03", "goes on")
+        at.press("\x03", "resumes it")
         assert at.process.wait(120) == 0
     with Store(folder) as store:
         kinds = [event.kind for event in store.log.iterate(session_id="s")]

@@ -28,6 +28,6 @@ def test_a_tier_that_cannot_be_had_is_status_1(
     monkeypatch.delenv("SCROLL_ALLOW_UNSANDBOXED", raising=False)
     result = scroll("doctor", "--tier", "none")
     assert result.exit_code == 1
-    assert "'none' cannot be had" in result.stderr
+    assert "'none' is unavailable" in result.stderr
     assert "NO" in result.stdout
     assert scroll("doctor", "--tier", "steel").exit_code == 2

@@ -363,7 +363,7 @@ def test_a_read_only_folder_can_be_read_and_not_written(
         (["sessions"], "trip-1-ideas"),
         (["stats"], "30 (conversation 30)"),
         (["sql", "SELECT count(*) AS n FROM hist.events"], "30"),
-        (["verify"], "whole"),
+        (["verify"], "intact"),
         (["backup", str(tmp_path / "copy")], "30 events"),
     ):
         status, out, err = finish(process(*command, prefix=prefix))

@@ -144,7 +144,7 @@ def test_a_dry_run_shows_why_each_copy_would_go(scroll: Any, folder: Path) -> No
     assert "1 possible copy" in dry and "in all 7" in dry and "--possible" in dry
     done = scroll("erase", fact, "--word", "odile", "--copies", "--possible", "--yes")
     assert done.exit_code == 0 and "4 events were erased" in done.stdout
-    assert "names stay" in done.stderr and "'Odile'" in done.stderr
+    assert "names remain" in done.stderr and "'Odile'" in done.stderr
 
 
 def recorded_long_ago(folder: Path, drafts: list[Draft], days: int) -> None:
@@ -165,7 +165,7 @@ def test_retention_goes_by_the_time_of_recording(filled: Any, folder: Path) -> N
         "1 event in " in filled("retention", "--older-than", "30d", "--kind", "tool_result").stdout
     )
     asked = filled("retention", "--older-than", "4w", "--apply")
-    assert asked.exit_code == 1 and "repeat the command with --yes" in asked.stderr
+    assert asked.exit_code == 1 and "pass --yes if" in asked.stderr
     report = json.loads(
         filled("retention", "--older-than", "4w", "--apply", "--yes", "--json").stdout
     )
@@ -227,6 +227,6 @@ def test_what_destroys_names_the_store_the_projects_and_the_sessions_before_it_a
     draft = Draft(session_id="night watch", task_id="harbour-1a2b", role="user", content=secret)
     recorded_long_ago(folder, [draft], 2)
     refused = filled(*words)
-    assert refused.exit_code == 1 and "repeat the command with --yes" in refused.stderr
+    assert refused.exit_code == 1 and "pass --yes if" in refused.stderr
     assert f"store: {folder}" in refused.stderr
     assert "projects: harbour-1a2b" in refused.stderr and "sessions: night watch" in refused.stderr

@@ -95,7 +95,7 @@ def test_long_texts_are_cut_and_full_prints_them(filled: Any, tmp_path: Path) ->
     short = filled("show", "31-32").stdout
     assert len(short) < 6_000
     assert "more characters; --full prints them" in short
-    assert "preview; --full prints the whole payload" in short
+    assert "preview; --full prints the full payload" in short
     assert "120,000 bytes" in short
     full = filled("show", "31-32", "--full").stdout
     assert medium in full

@@ -53,11 +53,11 @@ def test_verify_names_a_flipped_bit_in_the_index(filled: Any, folder: Path, kind
     result = filled("verify")
     assert result.exit_code == 1
     assert file.name in result.stderr
-    assert f"`scroll reindex --store {folder}` builds it anew" in result.stderr
-    assert "whole" not in result.stdout
+    assert f"`scroll reindex --store {folder}` rebuilds it" in result.stderr
+    assert "intact" not in result.stdout
     assert json.loads(filled("verify", "--json").stdout)["damaged_index_files"] == [file.name]
     assert filled("reindex").exit_code == 0
-    assert "whole" in filled("verify").stdout
+    assert "intact" in filled("verify").stdout
 
 
 def test_salvage_of_a_whole_log_says_that_nothing_was_lost(filled: Any) -> None:

@@ -1,8 +1,8 @@
 """The agent: take the view, ask the model, record the reply, carry out its calls, until it answers.
 
-`Agent.run` is the whole loop; `arun`, `stream` and `astream` are other ways to wait for it.
-Everything that happened is in the log before the run goes on, so a run can stop at any point (a
-limit, Ctrl-C, a crash) and `run()` without a message goes on from there.
+`Agent.run` is the complete loop; `arun`, `stream` and `astream` are other ways to wait for it.
+Everything that happened is in the log before the run continues, so a run can stop at any point (a
+limit, Ctrl-C, a crash) and `run()` without a message continues from there.
 """
 
 import queue
@@ -34,15 +34,19 @@ from scroll_context.view.headline import without_headline
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    T = TypeVar("T", default=Any)  # an agent without a type of answer needs no annotation
+    # An agent without a type of answer needs no annotation.
+    T = TypeVar("T", default=Any)
 else:
     from typing import TypeVar
 
     T = TypeVar("T")
 
-FEW_STEPS = 3  # replies left when the model is told
-EMPTY_REPLIES = 2  # that are answered with a notice; the next one ends the run
-# that ended at the limit of output tokens and are answered with a notice; the next one ends the run
+# The model gets a notice when this many replies are left.
+FEW_STEPS = 3
+# This many empty replies are answered with a notice; the next one ends the run.
+EMPTY_REPLIES = 2
+# This many replies that were cut at the limit of output tokens are answered with a notice; the next
+# one ends the run.
 CUT_REPLIES = 2
 STOPPED = "not run: the user stopped the work before this call"
 FINISHED = "taken as the answer; the task is over"
@@ -68,7 +72,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     steps: int | None = None
-    tokens: int | None = None  # input and output, as the provider counts them
+    # Input and output, as the provider counts them.
+    tokens: int | None = None
     seconds: float | None = None
     dollars: float | None = None
 
@@ -93,16 +98,20 @@ class Run(msgspec.Struct, Generic[T], frozen=True):
     state: State
     answer: str
     totals: Totals
-    value: T | None = None  # the answer as the type that the agent was asked for
+    # The answer as the type that the agent was asked for.
+    value: T | None = None
 
 
 class RunEvent(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """What happened next in a streamed run."""
 
     kind: Literal["text", "cell", "call", "result", "observation", "eviction", "notice", "answer"]
-    text: str = ""  # a piece of the reply, a cell's source, arguments, a result, or the answer
-    event: Event | None = None  # as recorded; None for pieces of text
-    run: Run[T] | None = None  # with "answer": how the run ended
+    # A piece of the reply, a cell's source, arguments, a result, or the answer.
+    text: str = ""
+    # The recorded event; None for pieces of text.
+    event: Event | None = None
+    # With "answer": how the run ended.
+    run: Run[T] | None = None
 
 
 class Agent(Generic[T]):
@@ -133,28 +142,28 @@ class Agent(Generic[T]):
         self.limits = limits or Limits()
         self.settings = settings or Settings()
         self.on_text = on_text
-        self._cell_tools: tuple[str, ...] = ("exec",)  # the tools that run a cell
+        # The names of tools that run a cell.
+        self._cell_tools: tuple[str, ...] = ("exec",)
         self.instructions = instructions
         self._answer_tool = answer_tool(answer) if answer is not None else None
         # A call of this tool ends a run.
         self._finish_tool = self._answer_tool.spec if self._answer_tool is not None else None
         self.totals = Totals()
-        self._specs: tuple[
-            ToolSpec, ...
-        ] = ()  # with the system prompt, the constant part of every request of a run
+        # The tools and the system prompt are the constant part of every request of a run.
+        self._specs: tuple[ToolSpec, ...] = ()
         self._system = ""
         self._stop = threading.Event()
 
-    # running --------------------------------------------------------------------------------------------
+    # running -------------------------------------------------------------------------------------
 
     def run(self, message: str | None = None) -> Run[T]:
-        """Work on a message of the user, or, without one, go on where the session stopped."""
+        """Work on a message of the user or, without one, continue where the session stopped."""
         self._stop.clear()
         return self._run(message)
 
     def _run(self, message: str | None) -> Run[T]:
-        """As `run`; the stop flag was cleared before, in the thread of the caller, so that no stop
-        is missed.
+        """Like `run`. The caller's thread has cleared the stop flag before, so that no stop is
+        missed.
         """
         actions, toolbox = self.session.context.actions, self.session.environment.toolbox
         specs = (
@@ -234,8 +243,9 @@ class Agent(Generic[T]):
         self.totals.add(reply.usage, reply.cost)
         if self.limits.dollars is not None and reply.cost is None and reply.usage.is_known:
             raise BadInput(
-                f"Limits(dollars=...) cannot be kept: no price is known for {self.model.name}. Its reply is recorded. "
-                "Limit the run with tokens= or steps= instead, and continue it with run()."
+                f"Limits(dollars=...) cannot be kept: no price is known for {self.model.name}. "
+                "Its reply is recorded. Limit the run with tokens= or steps= instead, and "
+                "continue it with run()."
             )
         return reply
 
@@ -279,17 +289,17 @@ class Agent(Generic[T]):
         arguments = (
             call.arguments if isinstance(call.arguments, dict) else {"answer": call.arguments}
         )
-        given, value = arguments.get("answer", ""), None
-        if (wanted := self._answer_tool) is not None:
+        content, value = arguments.get("answer", ""), None
+        if (tool := self._answer_tool) is not None:
             try:
-                value = wanted.convert(wanted.names((), arguments)).arguments["answer"]
+                value = tool.convert(tool.names((), arguments)).arguments["answer"]
             except Exception as error:  # noqa: BLE001 - a type's own validators are foreign code
                 self.session.answer(
                     call, f"not taken: {error}. Correct it and call {call.name} again."
                 )
                 return None
         self.session.answer(call, FINISHED, "ok")
-        return given if isinstance(given, str) else msgspec.json.encode(given).decode(), value
+        return content if isinstance(content, str) else msgspec.json.encode(content).decode(), value
 
     def _carry_out(self, call: ToolCall) -> None:
         """Run one call of the model, or tell it why that is not possible."""
@@ -298,7 +308,10 @@ class Agent(Generic[T]):
         elif not isinstance(call.arguments, dict):
             self.session.answer(
                 call,
-                f"the arguments of {call.name} are not a JSON object; nothing was run: {call.arguments!s:.500}",
+                (
+                    f"the arguments of {call.name} are not a JSON object; nothing was run: "
+                    f"{call.arguments!s:.500}"
+                ),
             )
         elif call.name in self._cell_tools and self.session.context.actions.exec:
             source = call.arguments.get("source") or call.arguments.get("code")
@@ -307,9 +320,8 @@ class Agent(Generic[T]):
                     call, f"{call.name} needs `source`, the Python cell to run; nothing was run"
                 )
                 return
-            with (
-                self.session.cell_under_way()
-            ):  # before the flag is looked at again, so that no stop falls in between
+            # This begins before the flag is read again, so that no stop is missed in between.
+            with self.session.cell_under_way():
                 if self._stop.is_set():
                     self.session.answer(call, STOPPED)
                 else:
@@ -322,12 +334,10 @@ class Agent(Generic[T]):
                 call, f"there is no tool {call.name!r}; nothing was run. Your tools: {names}"
             )
 
-    # stopping -------------------------------------------------------------------------------------------
+    # stopping ------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Stop the reply or the cell that is under way, from any thread; the session stays as it
-        is.
-        """
+        """Stop the current reply or cell, from any thread; the session stays as it is."""
         self._stop.set()
         self.session.interrupt_soon()
 
@@ -350,18 +360,19 @@ class Agent(Generic[T]):
         if event.kind == Kind.EVICTION and "usage" in event.metadata:
             self.totals.add(usage_of(event), event.metadata.get("cost"))
 
-    # other ways to wait ---------------------------------------------------------------------------------
+    # other ways to wait --------------------------------------------------------------------------
 
     async def arun(self, message: str | None = None) -> Run[T]:
-        """As `run`, for asyncio.
+        """Like `run`, for asyncio.
 
         Cancelling the task stops the reply or the cell; variables and session stay.
         """
-        self._stop.clear()  # here, so that a task that is cancelled at once stops the run
+        # The flag is cleared here, so that a task that is cancelled at once stops the run.
+        self._stop.clear()
         return await in_background(lambda: self._run(message), self.stop, "agent")
 
     def stream(self, message: str | None = None) -> Iterator[RunEvent[T]]:
-        """As `run`, one happening at a time; the last is the answer.
+        """Like `run`, but yields events; the last one is the answer.
 
         Closing the iterator stops the run.
         """
@@ -369,22 +380,23 @@ class Agent(Generic[T]):
         self._stop.clear()
         done = in_thread(lambda: self._feed(message, happenings), "agent")
         try:
-            while (one := happenings.get()) is not None:
-                yield one
+            while (event := happenings.get()) is not None:
+                yield event
             yield RunEvent(kind="answer", text=(run := done.result()).answer, run=run)
         finally:
             if not done.done():
                 self.stop()
-                done.exception()  # waits for its end
+                # This waits for the end of the thread.
+                done.exception()
 
     async def astream(self, message: str | None = None) -> AsyncIterator[RunEvent[T]]:
-        """As `stream`, for asyncio. Cancelling the task stops the run."""
+        """Like `stream`, for asyncio. Cancelling the task stops the run."""
         steps = self.stream(message)
         try:
             while (
-                one := await in_background(lambda: next(steps, None), self.stop, "stream")
+                event := await in_background(lambda: next(steps, None), self.stop, "stream")
             ) is not None:
-                yield one
+                yield event
         finally:
             await in_background(steps.close, self.stop, "stream")  # type: ignore[attr-defined]
 
@@ -440,8 +452,9 @@ class _Pieces:
         fence = self._text.rfind("⟦")
         may_be_headline = fence >= 0 and "\n" not in self._text[fence:].rstrip()
         upto = fence if may_be_headline else len(self._text)
-        given, self._given = self._text[self._given : upto], max(upto, self._given)
-        return given
+        visible = self._text[self._given : upto]
+        self._given = max(upto, self._given)
+        return visible
 
     def rest(self) -> str:
         """What was held back and was no headline after all; the next reply begins."""

@@ -52,24 +52,26 @@ _OF_A_NEW_SESSION = ("agent", "task")
     default="",
     show_default="a new one",
     shell_complete=complete_session,
-    help="Its name; an existing one goes on.",
+    help="The session name; an existing session is resumed.",
 )
 @agent_options(without=_OF_A_RUN)
 @store_option
 def chat(session: str, options: AgentOptions, store: Place) -> None:
     """Talk to an agent whose memory is the store.
 
-    Ctrl-C stops the reply or the cell, Ctrl-D leaves. Everything is kept: the same --session goes on later, variables
-    included. Creates the store if there is none.
+    Ctrl-C stops the reply or the cell, Ctrl-D leaves. Nothing is lost: the same --session resumes
+    the chat later, variables included. Creates the store if there is none.
 
     \b
     Examples:
       scroll chat --model anthropic:claude-sonnet-4-5
-      scroll chat --model openai:qwen3 --base-url http://localhost:8000/v1 --window 32768 --tools my_tools.py
+      scroll chat --model openai:qwen3 --base-url http://localhost:8000/v1 --window 32768
+      scroll chat --model openai:gpt-5 --tools my_tools.py
       scroll chat --session s-1f2e3d4c --mcp 'npx some-mcp-server'
     """
     if sys.stdout.isatty():
-        echo("starting …", end="\r")  # what follows is printed over it
+        # The next line is printed over this one.
+        echo("starting …", end="\r")
     from scroll_context.cli.chat import talk
 
     talk(store, session, options)
@@ -89,8 +91,8 @@ def chat(session: str, options: AgentOptions, store: Place) -> None:
 def run(prompt: str, session: str, options: AgentOptions, store: Place) -> None:
     """Give an agent one task, in a new session.
 
-    The prompt - reads it from stdin. The answer goes to stdout, progress to stderr. Status 3: a limit stopped it, and
-    `scroll resume` goes on. Creates the store if there is none.
+    With the prompt "-", it is read from stdin. The answer goes to stdout, progress to stderr. Exits
+    3 if a limit stopped the run; `scroll resume` continues it. Creates the store if there is none.
 
     \b
     Examples:
@@ -100,13 +102,13 @@ def run(prompt: str, session: str, options: AgentOptions, store: Place) -> None:
     from scroll_context.store import Store
 
     message = _read(prompt)
-    models = (
-        options.connect()
-    )  # before the store is created: a misspelt model leaves nothing behind
+    # The models come before the store, so that a misspelt one leaves nothing behind.
+    models = options.connect()
     with Store(store, create=isinstance(store, Path)) as opened:
         if session and opened.log.tail(1, session_id=session):
             raise BadInput(
-                f"there is a session {session!r} already; `scroll resume {quote(session)}` goes on with it"
+                f"there is a session {session!r} already; `scroll resume {quote(session)}` "
+                "resumes it"
             )
         _work(opened, session, message, models, options)
 
@@ -117,9 +119,10 @@ def run(prompt: str, session: str, options: AgentOptions, store: Place) -> None:
 @agent_options(without=_OF_A_NEW_SESSION)
 @store_option
 def resume(session: str, prompt: str | None, options: AgentOptions, store: Place) -> None:
-    """Go on with a session, whatever ended it.
+    """Resume a session.
 
-    View and variables are as they were. Without a prompt, the work that a limit, Ctrl-C or a crash ended is continued.
+    The view and the variables are as they were. Without a prompt, the agent continues work that a
+    limit, Ctrl-C or a crash ended.
 
     \b
     Examples:
@@ -132,12 +135,13 @@ def resume(session: str, prompt: str | None, options: AgentOptions, store: Place
     message = None if prompt is None else _read(prompt)
     models = options.connect()
     with open_store(store) as opened:
-        said = [event for event in lineage(opened, session) if event.kind == Kind.CONVERSATION]
-        if not said:
+        messages = [event for event in lineage(opened, session) if event.kind == Kind.CONVERSATION]
+        if not messages:
             raise UnknownSession(
-                f"there is no session {session!r} to go on with; `scroll sessions` lists those there are"
+                f"there is no session {session!r} to resume; `scroll sessions` lists the sessions "
+                "of the store"
             )
-        last = said[-1]
+        last = messages[-1]
         finished = (
             last.role == "assistant"
             and not last.metadata.get("tool_calls")
@@ -145,7 +149,8 @@ def resume(session: str, prompt: str | None, options: AgentOptions, store: Place
         )
         if message is None and finished:
             raise BadInput(
-                f"session {session!r} has given its answer (seq {last.seq}); say what it is to do next"
+                f"session {session!r} has given its answer (seq {last.seq}); add a prompt with "
+                "the next task"
             )
         _work(opened, session, message, models, options)
 
@@ -164,9 +169,9 @@ def resume(session: str, prompt: str | None, options: AgentOptions, store: Place
 @store_option
 @json_option
 def fork(session: str, seq: int, name: str, store: Place, as_json: bool) -> None:
-    """Make a new session that shares another's past up to a seq.
+    """Start a new session from another one's past, up to a seq.
 
-    Its view and its variables are as they were there. The other session is not changed.
+    The view and the variables are as they were at that seq. The other session is not changed.
 
     \b
     Examples:
@@ -181,13 +186,13 @@ def fork(session: str, seq: int, name: str, store: Place, as_json: bool) -> None
         print_document({"session_id": called, "parent": session, "at_seq": seq})
     else:
         echo(called)
-        note(f"go on with it: `scroll resume {quote(called)} PROMPT --model SPEC`")
+        note(f"to resume it: `scroll resume {quote(called)} PROMPT --model SPEC`")
 
 
 def _read(prompt: str) -> str:
     message = utf8(sys.stdin.read() if prompt == "-" else prompt)
     if not message.strip():
-        raise BadInput("the prompt is empty; say what is to be done")
+        raise BadInput("the prompt is empty; describe the task")
     return message
 
 
@@ -204,14 +209,16 @@ def _work(
 
     model, asked = models
     screen = Screen(err=True)
-    consent = Consent(screen, "always" if options.yes else "ask" if sys.stdin.isatty() else "never")
+    consent = Consent(screen, "ask" if sys.stdin.isatty() else "never")
+    if options.yes:
+        consent = Consent(screen, "always")
     with open_session(store, name, options, consent, asked) as session:
         if not options.quiet:
             note(reach_text(session.reach, session.scope))
             session.subscribe(Watch(screen, stream=False).event)
         agent = Agent(session, model, limits=options.limits, instructions=options.instructions)
         called = session.scope.session_id
-        go_on = f"`scroll resume {quote(called)}` goes on where it stopped"
+        go_on = f"`scroll resume {quote(called)}` continues where it stopped"
         try:
             with stoppable(agent, consent):
                 done = agent.run(message)
@@ -223,13 +230,13 @@ def _work(
 
 def _report(done: "Run", session_id: str, go_on: str, as_json: bool) -> None:
     if as_json:
-        found = {
+        document = {
             "state": done.state,
             "answer": done.answer,
             "session_id": session_id,
             "totals": done.totals,
         }
-        print_document(found)
+        print_document(document)
     elif done.state == "answered":
         echo(done.answer)
     if done.state == "answered":

@@ -75,8 +75,8 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
         """
         if not self.model:
             raise BadInput(
-                "no model is named; give --model, for example anthropic:NAME, openai:NAME (with --base-url for your "
-                "own server) or scripted:FILE.json, or set SCROLL_MODEL"
+                "no model is named; give --model, for example anthropic:NAME, openai:NAME (with "
+                "--base-url for your own server) or scripted:FILE.json, or set SCROLL_MODEL"
             )
         model = _patient(connected(self.model, self.base_url, self.window), again)
         if self.ask is None:
@@ -86,7 +86,8 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _POSITIVE = click.IntRange(min=1)
-OPTIONS = {  # each is a field of AgentOptions
+# Each is a field of AgentOptions.
+OPTIONS = {
     "model": click.option(
         "--model",
         envvar="SCROLL_MODEL",
@@ -98,7 +99,7 @@ OPTIONS = {  # each is a field of AgentOptions
         "--base-url",
         envvar="SCROLL_BASE_URL",
         metavar="URL",
-        help="A server that speaks the protocol of the model.",
+        help="A server that speaks the model's protocol.",
     ),
     "window": click.option(
         "--window",
@@ -108,7 +109,11 @@ OPTIONS = {  # each is a field of AgentOptions
         help="The model's context window.",
     ),
     "tools": click.option(
-        "--tools", type=FILE, multiple=True, metavar="FILE.py", help="A file of tools; repeatable."
+        "--tools",
+        type=FILE,
+        multiple=True,
+        metavar="FILE.py",
+        help="A file with tools; may be repeated.",
     ),
     "mcp": click.option(
         "--mcp", multiple=True, metavar="COMMAND|URL", help="An MCP server; may be repeated."
@@ -117,7 +122,7 @@ OPTIONS = {  # each is a field of AgentOptions
         "--ask",
         metavar="SPEC",
         show_default="none",
-        help="A second model that cells may ask to read for them.",
+        help="A second model that cells may ask to read texts.",
     ),
     "reach": click.option(
         "--reach",
@@ -129,7 +134,7 @@ OPTIONS = {  # each is a field of AgentOptions
         "--context",
         metavar="NAME",
         show_default="scroll, or as before",
-        help="How its view is made: scroll, or to compare: summarize, retrieval, codeact, react, …",
+        help="How the view is made: scroll, or for comparison summarize, retrieval, codeact, …",
     ),
     "agent": click.option(
         "--agent", metavar="ID", default="", help="The agent that a new session belongs to."
@@ -141,22 +146,25 @@ OPTIONS = {  # each is a field of AgentOptions
         "--system",
         metavar="TEXT|@FILE",
         default="",
-        help="What the model is told besides, at the end of its system prompt.",
+        help="Text appended to the system prompt.",
     ),
     "steps": click.option(
-        "--steps", type=_POSITIVE, metavar="N", help="Stop after so many replies."
+        "--steps", type=_POSITIVE, metavar="N", help="Stop after this many replies."
     ),
     "tokens": click.option(
-        "--tokens", type=_POSITIVE, metavar="N", help="Stop after so many tokens, input and output."
+        "--tokens",
+        type=_POSITIVE,
+        metavar="N",
+        help="Stop after this many input and output tokens.",
     ),
     "seconds": click.option(
-        "--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop after so much time."
+        "--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop after this much time."
     ),
     "dollars": click.option(
         "--dollars",
         type=click.FloatRange(min=0),
         metavar="N",
-        help="Stop after so much money, where prices are known.",
+        help="Stop after this cost in US dollars, where prices are known.",
     ),
     "yes": click.option("--yes", is_flag=True, help="Run tools with effects without asking."),
     "quiet": click.option("--quiet", "-q", is_flag=True, help="Show no progress."),
@@ -172,8 +180,10 @@ def agent_options(
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
-        def called(**given: Any) -> None:
-            command(options=AgentOptions(**{name: given.pop(name) for name in names}), **given)
+        def called(**arguments: Any) -> None:
+            command(
+                options=AgentOptions(**{name: arguments.pop(name) for name in names}), **arguments
+            )
 
         decorated: Callable[..., None] = called
         for name in reversed(names):

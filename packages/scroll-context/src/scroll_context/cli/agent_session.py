@@ -1,4 +1,4 @@
-"""The session that a command runs an agent in: its tools, how Ctrl-C stops it, and what it may read.
+"""The session that a command runs an agent in: its tools, its reach, and how Ctrl-C stops it.
 
 Tools come from a Python file of the user and from MCP servers. The file is code that runs with the
 user's own rights, like any script of theirs; the cells that a model writes never do.
@@ -55,14 +55,14 @@ def open_session(
         tools: list[AnyTool] = [tool for file in options.tools for tool in tools_of(file)]
         tools += [tool for where in options.mcp for tool in _mounted(where, stack)]
         ask = reading_of(asked) if asked else None
-        known = bool(name and store.log.tail(1, session_id=name))
+        exists = bool(name and store.log.tail(1, session_id=name))
         settings = SessionOptions(
             reach=options.reach,
             context=options.context or None,
             cell_timeout=PATIENCE if patient else 120.0,
             kernel=KernelOptions(call_seconds=PATIENCE) if patient else None,
         )
-        if known:
+        if exists:
             session = Session.resume(
                 store,
                 name,
@@ -77,7 +77,8 @@ def open_session(
         else:
             session = Session.open(
                 store,
-                session_id=name or f"s-{uuid.uuid4().hex[:8]}",  # short enough to type
+                # The name is short enough to type.
+                session_id=name or f"s-{uuid.uuid4().hex[:8]}",
                 agent_id=options.agent,
                 task_id=options.task,
                 options=settings,
@@ -94,13 +95,13 @@ def report_withheld(session: "Session") -> None:
     name, withheld = session.scope.session_id, session.withheld
     if withheld.reach is not None:
         note(
-            f"the session had --reach {withheld.reach} before, which is not in effect unless you give it again: "
-            f"`scroll resume {quote(name)} --reach {withheld.reach}`"
+            f"the session had --reach {withheld.reach} before, which is not in effect unless you "
+            f"give it again: `scroll resume {quote(name)} --reach {withheld.reach}`"
         )
     if withheld.packages:
         note(
-            f"the session could import {', '.join(withheld.packages)} before, which is not in effect. To allow it, "
-            f"resume it in Python: Session.resume(store, {name!r}, "
+            f"the session could import {', '.join(withheld.packages)} before, which is not in "
+            f"effect. To allow it, resume it in Python: Session.resume(store, {name!r}, "
             f"options=SessionOptions(packages={withheld.packages!r}))"
         )
 
@@ -171,18 +172,20 @@ def tools_of(file: Path) -> "list[AnyTool]":
     module = _imported(file)
     listed = getattr(module, "__all__", None)
     if listed is None:
-        found: list[AnyTool] = [one for one in vars(module).values() if isinstance(one, Tool)]
+        functions: list[AnyTool] = [
+            function for function in vars(module).values() if isinstance(function, Tool)
+        ]
     else:
-        found = [getattr(module, str(name), None) for name in listed]  # type: ignore[misc]
-        for name, one in zip(listed, found, strict=True):
-            if not (isinstance(one, Tool) or inspect.isroutine(one)):
+        functions = [getattr(module, str(name), None) for name in listed]  # type: ignore[misc]
+        for name, function in zip(listed, functions, strict=True):
+            if not (isinstance(function, Tool) or inspect.isroutine(function)):
                 raise BadInput(f"__all__ of {file} lists {name!r}, which is not a function")
-    if not found:
+    if not functions:
         raise BadInput(
-            f"there are no tools in {file}: decorate functions with @tool (from scroll_context.tools.tools import "
-            "tool), or list typed functions in __all__"
+            f"there are no tools in {file}: decorate functions with @tool (from "
+            "scroll_context.tools.tools import tool), or list typed functions in __all__"
         )
-    return found
+    return functions
 
 
 def _imported(file: Path) -> Any:
@@ -197,7 +200,8 @@ def _imported(file: Path) -> Any:
     sys.modules[spec.name] = module
     folder = str(file.resolve().parent)
     if folder not in sys.path:
-        sys.path.insert(0, folder)  # so that the file can import its neighbours, as a script can
+        # The file can then import its neighbours, as a script can.
+        sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
     except Exception as error:

@@ -27,16 +27,21 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click calls it
         return list(commands())
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        known = commands().get(cmd_name)
-        if known is None:
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        cmd_name: str,
+    ) -> click.Command | None:
+        entry = commands().get(cmd_name)
+        if entry is None:
             return None
-        module, _, attribute = known[0].partition(":")
-        found: click.Command = getattr(importlib.import_module(module), attribute)
-        return found
+        module, _, attribute = entry[0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        with faults_in_one_line():  # of commands that are not ours
+        # Commands of other packages may raise our errors too.
+        with faults_in_one_line():
             return super().invoke(ctx)
 
     def resolve_command(
@@ -48,8 +53,8 @@ class Commands(click.Group):
             if args[0] in PACKAGES:
                 package = PACKAGES[args[0]]
                 raise click.UsageError(
-                    f"`scroll {args[0]}` is part of {package}, which is not installed. "
-                    f"Install it with: pip install {package}",
+                    f"`scroll {args[0]}` is part of {package}, which is not installed. Install it "
+                    f"with: pip install {package}",
                     ctx,
                 )
             close = difflib.get_close_matches(args[0], self.list_commands(ctx))
@@ -57,7 +62,11 @@ class Commands(click.Group):
             raise click.UsageError(f"No such command {args[0]!r}.{meant}", ctx)
         return super().resolve_command(ctx, args)
 
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_help(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
+    ) -> None:
         formatter.write(overview())
 
 
@@ -72,7 +81,7 @@ class Commands(click.Group):
     "--store",
     type=parse_place,
     metavar="DIR",
-    help="The folder of the store; may also follow the command.",
+    help="The store; the option may also follow the command.",
 )
 def app(store: Place | None) -> None:
     """The command `scroll`; its help is the overview in commands.py."""
@@ -93,6 +102,6 @@ def completion(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    found = get_completion_class(shell)
-    assert found is not None
-    echo(found(app, {}, "scroll", "_SCROLL_COMPLETE").source())
+    shell_class = get_completion_class(shell)
+    assert shell_class is not None
+    echo(shell_class(app, {}, "scroll", "_SCROLL_COMPLETE").source())

@@ -32,19 +32,21 @@ from scroll_context.view.headline import without_headline
 PROMPT = "› "
 MORE = "… "
 FENCE = '"""'
-SHOWN = 4_000  # characters of an event that /show prints
-RECALLED = 200  # characters of what was said last, when a session goes on
+# Characters of an event that /show prints.
+SHOWN = 4_000
+# Characters of the last message that is shown when a session is resumed.
+RECALLED = 200
 COMMANDS = {
     "/vars": "the variables in the kernel: name, type, the cell that bound it, value",
     "/search": "WORDS: find events by their words",
     "/show": "SEQ: the event at an address",
-    "/stats": "the session in numbers",
-    "/model": "SPEC: go on with another model; alone, which it is",
+    "/stats": "tokens, cost and events of the session",
+    "/model": "SPEC: continue with another model; alone, show the current one",
     "/help": "this",
     "/quit": "leave; everything is kept",
 }
 KEYS = '''\
-\\        at the end of a line: the message goes on in the next one
+\\        at the end of a line: the message continues on the next one
 """      alone on a line: the message is everything up to the next such line
 Ctrl-C   stops the reply or the cell; twice at the prompt, leaves
 Ctrl-D   leaves'''
@@ -66,15 +68,15 @@ def talk(folder: Place, name: str, options: AgentOptions) -> None:
 
 
 def meant(store: Store, name: str, screen: Screen) -> str:
-    """The session that the user meant by a name that is not in the store but close to one that is."""
+    """The session that the user meant by a name that is close to one in the store."""
     if not name or not sys.stdin.isatty() or store.log.tail(1, session_id=name):
         return name
-    close = difflib.get_close_matches(name, [one.session_id for one in store.log.sessions()], n=3)
+    close = difflib.get_close_matches(name, [info.session_id for info in store.log.sessions()], n=3)
     if not close:
         return name
     screen.print(f"There is no session {name!r}. Did you mean one of these?")
-    for number, one in enumerate(close, 1):
-        screen.print(f"  {number}  {one_line(one)}")
+    for number, session_name in enumerate(close, 1):
+        screen.print(f"  {number}  {one_line(session_name)}")
     screen.print(f"  n  none: begin a new session {name!r}")
     answer = input("[1] ").strip() or "1"
     if answer.isdigit() and 1 <= int(answer) <= len(close):
@@ -85,7 +87,7 @@ def meant(store: Store, name: str, screen: Screen) -> str:
 
 
 class Status:
-    """A session in the few numbers that matter while one talks, kept from its events as they come."""
+    """The few numbers that matter during a chat, counted from the events as they come."""
 
     def __init__(self, past: Iterable[Event]) -> None:
         self._sums = accounts(past)
@@ -136,20 +138,23 @@ class Chat:
         self.watch.event(event)
 
     def greet(self, resumed: bool) -> None:
-        """Say who and where one is; of a session that goes on, where it stood."""
+        """Show the session and its model; for a resumed session, its last message."""
         called = one_line(self.session.scope.session_id)
         self._tell(f"{self.agent.model.name}, session {called}. /help says what else there is.")
         self._tell(reach_text(self.session.reach, self.session.scope))
-        said = [event for event in self.session.events() if event.kind == Kind.CONVERSATION]
-        if resumed and said:
+        messages = [event for event in self.session.events() if event.kind == Kind.CONVERSATION]
+        if resumed and messages:
             self._tell(
-                f"{len(said):,} messages so far, the last at {said[-1].created_at[:16].replace('T', ' ')}"
+                f"{len(messages):,} messages so far, the last at "
+                f"{messages[-1].created_at[:16].replace('T', ' ')}"
             )
             for role, who in (("user", "you"), ("assistant", "agent")):
-                last = next((event.content for event in reversed(said) if event.role == role), "")
+                last = next(
+                    (event.content for event in reversed(messages) if event.role == role), ""
+                )
                 if last.strip():
                     self._tell(f"  {who}: {one_line(without_headline(last), RECALLED)}")
-            if said[-1].role == "user" or said[-1].metadata.get("cut"):
+            if messages[-1].role == "user" or messages[-1].metadata.get("cut"):
                 self._tell("  its last turn was not finished; say how to go on")
 
     def loop(self) -> None:
@@ -166,7 +171,8 @@ class Chat:
                     self._take(message)
             except EOFError:
                 break
-            except KeyboardInterrupt:  # at the prompt, or just after the agent has ended its work
+            except KeyboardInterrupt:
+                # At the prompt, or just after the agent has ended its work.
                 self.screen.print()
                 if refused:
                     break
@@ -174,7 +180,9 @@ class Chat:
                 refused = True
         called = quote(self.session.scope.session_id)
         self.screen.print(
-            with_options(f"kept; `scroll chat --session {called}` goes on"), "dim", copy=True
+            with_options(f"nothing is lost; `scroll chat --session {called}` resumes it"),
+            "dim",
+            copy=True,
         )
 
     def _take(self, message: str) -> None:
@@ -218,32 +226,37 @@ class Chat:
             )
         self._tell(self._status())
 
-    # what is asked with a slash -------------------------------------------------------------------------
+    # what is asked with a slash ------------------------------------------------------------------
 
     def _show_variables(self) -> None:
         variables = self.session.environment.kernel.variables()
         if not variables:
             self._tell("no variables yet")
             return
-        rows = [(one.name, one.type, f"{one.cell}", one.detail) for one in variables]
+        rows = [
+            (variable.name, variable.type, f"{variable.cell}", variable.detail)
+            for variable in variables
+        ]
         print_table(("name", "type", "cell", "value or shape"), rows, numeric=("cell",), fit=True)
 
     def _show_numbers(self) -> None:
-        found = accounts(self.session.events())
+        numbers = accounts(self.session.events())
         self._tell(
-            f"{found.events:,} events, {found.requests:,} requests\n"
-            f"{found.input_tokens:,} tokens in, {found.reuse:.0%} of them repeated, {found.output_tokens:,} out, "
-            f"the largest request {found.largest:,} of {self.agent.model.window:,}\n"
-            f"{found.evictions:,} evictions: {found.folded:,} results folded, {found.evicted:,} moved to the index"
-            + (f"\n{found.dollars:.4f} dollars" if found.dollars else "")
+            f"{numbers.events:,} events, {numbers.requests:,} requests\n"
+            f"{numbers.input_tokens:,} tokens in, {numbers.reuse:.0%} of them repeated, "
+            f"{numbers.output_tokens:,} out, "
+            f"the largest request {numbers.largest:,} of {self.agent.model.window:,}\n"
+            f"{numbers.evictions:,} evictions: {numbers.folded:,} results folded, "
+            f"{numbers.evicted:,} moved to the index"
+            + (f"\n{numbers.dollars:.4f} dollars" if numbers.dollars else "")
         )
 
     def _search(self, words: str) -> None:
         with _faults_noted():
             hits = self.session.store.index.search(words, k=5)
             for hit in hits:
-                found = f"{hit.seq}  {hit.event.role}  {one_line(hit.event.session_id)}"
-                self.screen.print(found, "bold")
+                heading = f"{hit.seq}  {hit.event.role}  {one_line(hit.event.session_id)}"
+                self.screen.print(heading, "bold")
                 self.screen.print(f"    {one_line(hit.snippet, 2 * RECALLED)}")
             if not hits:
                 self._tell(f"nothing found for {words!r}")

@@ -15,50 +15,55 @@ PACKAGES |= dict.fromkeys(("push", "pull", "admin"), "scroll-shared")
 PACKAGES["serve"] = "scroll-inspector"
 """The packages that add well-known commands, for an error message when one is not installed."""
 
-COMMANDS = {  # name: (module and object below scroll_context.cli, the first line of its help)
+# The module and object below scroll_context.cli, and the first line of the help, by name.
+COMMANDS = {
     "import": ("importing:import_", "Add messages to a store; creates the store if there is none."),
     "search": ("reading:search", "Find events by their words, best first."),
-    "show": ("reading:show", "Show the event at an address, or a range of them."),
-    "get": ("reading:get", "Write the bytes of an event: its payload, or its text."),
+    "show": ("reading:show", "Show an event, or a range of events."),
+    "get": ("reading:get", "Write the payload or the text of an event to a file or stdout."),
     "sessions": ("reading:sessions", "List the sessions, oldest first."),
     "read": ("history:read", "Read a session as a conversation."),
-    "stats": ("reading:stats", "Show the store in numbers."),
-    "sql": ("reading:sql", "Run a read-only SQL query on the history, as a model may."),
+    "stats": ("reading:stats", "Show the size and the contents of the store."),
+    "sql": ("reading:sql", "Run a read-only SQL query on the history."),
     "verify": (
         "upkeep:verify",
         "Check events, payloads and the search index against their hashes.",
     ),
-    "salvage": ("upkeep:salvage", "Make a new log from whatever is legible in a damaged one."),
-    "reindex": ("upkeep:reindex", "Build the search index anew from the log."),
-    "erase": ("forgetting:erase", "Erase events: what they said leaves every file of the store."),
-    "retention": ("forgetting:retention", "Erase what was recorded long ago."),
-    "scan": ("forgetting:scan", "Find keys, tokens and private keys in what was recorded."),
+    "salvage": ("upkeep:salvage", "Build a new log from the readable parts of a damaged one."),
+    "reindex": ("upkeep:reindex", "Rebuild the search index from the log."),
+    "erase": ("forgetting:erase", "Erase the content of events from every file of the store."),
+    "retention": ("forgetting:retention", "Erase events that are older than a given age."),
+    "scan": ("forgetting:scan", "Find keys, tokens and private keys in recorded events."),
     "backup": ("upkeep:backup", "Copy the store to a new folder."),
     "export": ("upkeep:export", "Write everything as JSON Lines: events, hashes and payloads."),
-    "doctor": ("kernel:doctor", "Show what the sandbox enforces, and which assistants are there."),
-    "repl": ("kernel:repl", "Write Python in the jailed kernel yourself."),
+    "doctor": ("kernel:doctor", "Check the sandbox and the connected assistants."),
+    "repl": ("kernel:repl", "Run Python in the jailed kernel yourself."),
     "chat": ("agent:chat", "Talk to an agent whose memory is the store."),
     "run": ("agent:run", "Give an agent one task, in a new session."),
-    "resume": ("agent:resume", "Go on with a session, whatever ended it."),
-    "fork": ("agent:fork", "Make a new session that shares another's past up to a seq."),
-    "explain": ("history:explain", "Show what a model saw at a request, and what had left."),
+    "resume": ("agent:resume", "Resume a session."),
+    "fork": ("agent:fork", "Start a new session from another one's past, up to a seq."),
+    "explain": (
+        "history:explain",
+        "Show what a model saw at a request, and what had left its view.",
+    ),
     "trajectory": (
         "history:trajectory",
         "Show the steps of a session: reasoning, action, observation.",
     ),
     "completion": ("app:completion", "Print the completion script for a shell."),
-    "demo": ("demo:demo", "See an agent work in a window far too small for it."),
+    "demo": ("demo:demo", "Watch an agent work in a context window that is far too small."),
 }
 
 OVERVIEW = """\
 Usage: scroll [OPTIONS] COMMAND [OPTIONS] [ARGS]...
 
-  Scroll keeps the whole history of your agents: nothing is summarised away,
-  everything can be found.
+  Scroll keeps the full history of your agents. Nothing is summarised away, and
+  everything can be searched.
 
-  A store is a folder, or on a server that hosts share. Commands use the one
-  named by --store, else by SCROLL_STORE, else your own: ~/.scroll, or a folder
-  for application data. A .scroll in the current folder must be named.
+  A store is a directory or a shared Postgres database. Commands use the store
+  named by --store or by SCROLL_STORE, or else your own: ~/.scroll, or a folder
+  for application data. A .scroll in the current folder is used only if you
+  name it.
 
   Begin with:
     scroll import chat.jsonl
@@ -68,7 +73,7 @@ Usage: scroll [OPTIONS] COMMAND [OPTIONS] [ARGS]...
   `scroll COMMAND --help` explains a command, with examples.
 
 Options:
-  --store DIR  The folder of the store; may also follow the command.
+  --store DIR  The store; the option may also follow the command.
   --version    Show the version and exit.
   -h, --help   Show this message and exit.
 

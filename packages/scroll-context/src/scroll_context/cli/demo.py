@@ -23,10 +23,10 @@ from scroll_context.errors import BadInput
     help="Keep the store in a new folder.",
 )
 def demo(fast: bool, keep: Path | None) -> None:
-    """See an agent work in a window far too small for it.
+    """Watch an agent work in a context window that is far too small.
 
-    A tour is planned with real cells, tools, evictions and a kill -9; only the model follows a script, so no key is
-    needed. Every claim is checked, and the status is 1 if one is false.
+    An agent plans a tour with real cells, tools, evictions and a kill -9. Only the model follows a
+    script, so no key is needed. Every claim is checked. Exits 1 if one is false.
 
     \b
     Examples:

@@ -42,9 +42,12 @@ if TYPE_CHECKING:
     from scroll_context.upkeep.erase import ErasureReport, Reason
 
 
-LISTED = 20  # events that a dry run shows
-EXAMPLES = 5  # events that it shows of the copies with one reason
-MOST_SESSIONS = 500  # whose projects are looked up
+# Events that a dry run shows.
+LISTED = 20
+# Events that it shows for each reason why events are copies.
+EXAMPLES = 5
+# The number of sessions whose projects are looked up.
+MOST_SESSIONS = 500
 
 
 @click.command(cls=Command)
@@ -53,7 +56,7 @@ MOST_SESSIONS = 500  # whose projects are looked up
 @click.option(
     "--source",
     metavar="KEY",
-    help="Only what came from here: a source key's beginning, or an import's name.",
+    help="Only events of this source: the start of a source key, or an import's name.",
 )
 @click.option("--search", "query", metavar="QUERY", help="Every event that has all of these words.")
 @click.option(
@@ -81,10 +84,10 @@ MOST_SESSIONS = 500  # whose projects are looked up
     type=click.Choice(REASONS),
     default="request",
     show_default=True,
-    help="Kept in the log.",
+    help="The reason, recorded in the log.",
 )
 @by_option
-@click.option("--dry-run", is_flag=True, help="Show what would go, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be erased, and change nothing.")
 @yes_option
 @store_option
 @json_option
@@ -106,12 +109,12 @@ def erase(
     store: Place,
     as_json: bool,
 ) -> None:
-    """Erase events: what they said leaves every file of the store.
+    """Erase the content of events from every file of the store.
 
-    Their addresses, kinds and times stay, and the log still verifies. Saved variables of their sessions go too. Copies
-    are listed with the reason why they count as such, and erased with --copies: events that repeat the text, and what
-    cells printed, called and computed after they had read it. Backups and exports cannot be reached; docs/FORGETTING.md
-    says what to do about them.
+    Event numbers, kinds and times remain, and the log still verifies. Saved variables of the
+    affected sessions are removed too. Copies are listed with the reason why they count as copies,
+    and --copies erases them: events that repeat the text, and the output, tool calls and values of
+    cells that had read it. Backups and exports are not changed; see docs/FORGETTING.md.
 
     \b
     Examples:
@@ -127,7 +130,7 @@ def erase(
             seqs += _matching(opened, utf8(query), any_word, filters)
         elif any_word:
             raise BadInput("--any says how --search matches; give --search too")
-        wanted = {
+        request = {
             "seqs": seqs,
             "session_id": session,
             "agent_id": agent,
@@ -140,7 +143,7 @@ def erase(
             "possible": possible,
         }
         with progress("looking for copies") as bar:
-            plan = opened.erase(**wanted, dry_run=True, progress=bar)  # type: ignore[arg-type]
+            plan = opened.erase(**request, dry_run=True, progress=bar)  # type: ignore[arg-type]
         if dry_run or not plan.events:
             _show(plan, opened, as_json)
             return
@@ -148,10 +151,11 @@ def erase(
             _show(plan, opened, False)
             _name_affected(opened, store, plan.sessions)
             ask(
-                f"Erase {_count(plan.events, 'event', 'events')} of {printable_place(store)} for good?"
+                f"Erase {_count(plan.events, 'event', 'events')} of {printable_place(store)} for "
+                "good?"
             )
         with progress("erasing") as bar:
-            report = opened.erase(**wanted, progress=bar)  # type: ignore[arg-type]
+            report = opened.erase(**request, progress=bar)  # type: ignore[arg-type]
         with progress("indexing") as bar:
             opened.index.catch_up(progress=bar)
     erased = _count(report.events, "event was", "events were")
@@ -162,7 +166,8 @@ def erase(
         )
     if report.labels:
         note(
-            f"names stay, and these have one of the words: {', '.join(map(repr, report.labels[:LISTED]))}"
+            "names remain, and these contain one of the words: "
+            f"{', '.join(map(repr, report.labels[:LISTED]))}"
         )
     if report.unfinished:
         note(f"not every file is clean yet: {report.unfinished}")
@@ -180,14 +185,15 @@ def _show(plan: "ErasureReport", store: "Store", as_json: bool) -> None:
     echo(_extent(plan))
     if plan.snapshots:
         echo(
-            f"{len(plan.snapshots):,} snapshots of variables go with them: {', '.join(plan.variables) or 'none named'}"
+            f"{len(plan.snapshots):,} snapshots of variables go with them: "
+            f"{', '.join(plan.variables) or 'none named'}"
         )
     if plan.remaining:
         echo(f"{_count(len(plan.remaining), 'copy', 'copies')} would remain; --copies erases them")
     if plan.possible and str(Why.POSSIBLE) not in plan.why:
         echo(
-            f"{_count(len(plan.possible), 'possible copy', 'possible copies')}: the result of a query that names no "
-            "events, such as a total; --possible erases them as copies"
+            f"{_count(len(plan.possible), 'possible copy', 'possible copies')}: the result of a "
+            "query that names no events, such as a total; --possible erases them as copies"
         )
         _show_events("maybe", store, plan.possible, EXAMPLES)
 
@@ -220,7 +226,8 @@ def _matching(store: "Store", query: str, any_word: bool, filters: SearchFilters
     if some:
         others = _count(len(some), "event has", "events have")
         raise BadInput(
-            f"no event has all words of {query!r}, so nothing was erased; {others} some of them: --any erases these"
+            f"no event has all words of {query!r}, so nothing was erased; {others} some of them: "
+            "--any erases these"
         )
     raise BadInput(f"nothing matches {query!r}, so there is nothing to erase")
 
@@ -257,18 +264,18 @@ def ask(question: str) -> None:
     """Go on only after a yes, from a person."""
     if not sys.stdin.isatty():
         raise BadInput(
-            "this cannot be undone, so it asks; repeat the command with --yes, if you are sure"
+            "this cannot be undone, and there is no terminal for confirmation; pass --yes if you "
+            "are sure"
         )
     with contextlib.suppress(termios.error, ValueError, OSError):
-        termios.tcflush(
-            sys.stdin, termios.TCIFLUSH
-        )  # what was typed before the question is no answer to it
+        # Keys typed before the question do not answer it.
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
     click.confirm(question, abort=True, err=True)
 
 
 def _listed(seqs: tuple[int, ...]) -> str:
-    shown = ", ".join(map(str, seqs[:LISTED]))
-    return shown if len(seqs) <= LISTED else f"{shown} and {len(seqs) - LISTED:,} more"
+    listed = ", ".join(map(str, seqs[:LISTED]))
+    return listed if len(seqs) <= LISTED else f"{listed} and {len(seqs) - LISTED:,} more"
 
 
 @click.command(cls=Command)
@@ -278,13 +285,15 @@ def _listed(seqs: tuple[int, ...]) -> str:
     metavar="AGE",
     required=True,
     callback=parse_age,
-    help="As 90d, 12h or 4w, since it was recorded.",
+    help="Time since recording, such as 90d, 12h or 4w.",
 )
 @click.option(
     "--kind", "kinds", multiple=True, metavar="KIND", help="Only this kind; may be repeated."
 )
 @scope_options
-@click.option("--apply", is_flag=True, help="Erase it; without this, it is only shown.")
+@click.option(
+    "--apply", is_flag=True, help="Erase the events; without this, they are only counted."
+)
 @by_option
 @yes_option
 @store_option
@@ -301,11 +310,12 @@ def retention(
     store: Place,
     as_json: bool,
 ) -> None:
-    """Erase what was recorded long ago.
+    """Erase events that are older than a given age.
 
-    Age is the time of recording, so imported history is as old as its import. With --apply the store, projects and
-    sessions are named before it asks; a scheduled run says --yes. Each run is an event in the log. Variables that were
-    saved later stay.
+    Age counts from the time of recording, so imported history is as old as its import. Without
+    --apply, the events are only counted. With --apply, the store, projects and sessions are named
+    before you are asked; --yes skips the question for scheduled runs. Each run is recorded as an
+    event. Variables that were saved later remain.
 
     \b
     Examples:
@@ -328,30 +338,35 @@ def retention(
             if report.events and not yes:
                 _name_affected(opened, store, report.sessions)
                 ask(
-                    f"Erase {_count(report.events, 'event', 'events')} of {printable_place(store)} for good?"
+                    f"Erase {_count(report.events, 'event', 'events')} of "
+                    f"{printable_place(store)} for good?"
                 )
             with progress("erasing") as bar:
                 report = expire(progress=bar)
-    told = f"{report.events:,} events erased; seq {report.seq} records it"
+    summary = f"{report.events:,} events erased; seq {report.seq} records it"
     if not apply:
-        told = f"{_extent(report, 'are due')}; --apply erases them"
-    print_result(report, told, as_json=as_json)
+        summary = f"{_extent(report, 'are due')}; --apply erases them"
+    print_result(report, summary, as_json=as_json)
     if report.unfinished:
         note(f"not every file is clean yet: {report.unfinished}")
 
 
 @click.command(cls=Command)
 @click.option(
-    "--erase", "erasing", is_flag=True, help="Erase the events that hold them, and copies."
+    "--erase",
+    "erasing",
+    is_flag=True,
+    help="Erase the events that contain secrets, and their copies.",
 )
 @yes_option
 @store_option
 @json_option
 def scan(erasing: bool, yes: bool, store: Place, as_json: bool) -> None:
-    """Find keys, tokens and private keys in what was recorded.
+    """Find keys, tokens and private keys in recorded events.
 
-    Shows where they are and a fingerprint of each, never the secret. Passwords in sentences are not found. Revoke what
-    is found before you erase it. Status 1 when something was found and not erased.
+    It detects keys and tokens in known formats, not passwords in sentences. It shows where each
+    secret is and a fingerprint of it, never the secret. Revoke secrets before you erase them. Exits
+    1 if secrets were found and not erased.
 
     \b
     Examples:
@@ -362,26 +377,34 @@ def scan(erasing: bool, yes: bool, store: Place, as_json: bool) -> None:
 
     with open_store(store) as opened:
         with progress("scanning") as bar:
-            found = list(find(opened.log, bar))
-        rows = [{"seq": one.seq, "kind": one.kind, "fingerprint": one.fingerprint} for one in found]
+            secrets = list(find(opened.log, bar))
+        rows = [
+            {"seq": secret.seq, "kind": secret.kind, "fingerprint": secret.fingerprint}
+            for secret in secrets
+        ]
         if as_json:
             print_document(rows)
         else:
             for row in rows:
                 echo(f"seq {row['seq']}  {row['kind']}  {row['fingerprint']}")
             echo(
-                f"{len({one.fingerprint for one in found}):,} secrets in {len({one.seq for one in found}):,} events"
+                f"{len({secret.fingerprint for secret in secrets}):,} secrets in "
+                f"{len({secret.seq for secret in secrets}):,} events"
             )
-        if not found:
+        if not secrets:
             return
         if not erasing:
             note("Revoke them first; then `scroll scan --erase` removes the events that hold them.")
             raise SystemExit(1)
-        seqs, words = sorted({one.seq for one in found}), {one.value for one in found}
+        seqs, words = (
+            sorted({secret.seq for secret in secrets}),
+            {secret.value for secret in secrets},
+        )
         if not yes:
             _name_affected(opened, store, [event.session_id for event in opened.log.get_many(seqs)])
             ask(
-                f"Erase {_count(len(seqs), 'event', 'events')} of {printable_place(store)} for good?"
+                f"Erase {_count(len(seqs), 'event', 'events')} of {printable_place(store)} for "
+                "good?"
             )
         with progress("erasing") as bar:
             report = opened.erase(

@@ -42,16 +42,21 @@ if TYPE_CHECKING:
     from scroll_context.messages import Message
     from scroll_context.session.explain import Explanation
 
-SHOWN = 300  # characters of a message, or of a part of a step
-PRINTED = 4_000  # characters of what a cell printed, or a tool returned, without --full
+# Characters of a message, or of a part of a step.
+SHOWN = 300
+# Characters of printed output or a tool result that are shown without --full.
+PRINTED = 4_000
 
 PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <title>{title}</title><style>
 :root {{ color-scheme: light dark; }}
-body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }}
-section {{ border-left: 3px solid #8888; margin: 1.5rem 0; padding: 0 1rem; overflow-wrap: break-word; }}
+body {{ font: 1rem/1.5 system-ui, sans-serif; }}
+body {{ max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }}
+section {{ border-left: 3px solid #8888; margin: 1.5rem 0; padding: 0 1rem; }}
+section {{ overflow-wrap: break-word; }}
 section.user {{ border-color: #2a7; }} section.assistant {{ border-color: #27c; }}
 h2 {{ font-size: .85rem; font-weight: 600; opacity: .7; }}
 pre {{ overflow-x: auto; background: #8882; padding: .7rem; border-radius: .3rem; }}
@@ -70,9 +75,9 @@ class Section(msgspec.Struct, frozen=True):
 
 @click.command(cls=Command)
 @session_argument
-@click.option("--cells", is_flag=True, help="Also the cells, the calls, and what they brought.")
-@click.option("--full", is_flag=True, help="With --cells, print long results whole.")
-@click.option("--html", "as_html", is_flag=True, help="A page for a browser instead of Markdown.")
+@click.option("--cells", is_flag=True, help="Also show cells, tool calls and their results.")
+@click.option("--full", is_flag=True, help="With --cells, print long results in full.")
+@click.option("--html", "as_html", is_flag=True, help="Write an HTML page instead of Markdown.")
 @click.option(
     "-o", "--out", type=FILE, metavar="FILE", help="Write to a new file instead of stdout."
 )
@@ -82,7 +87,7 @@ def read(
 ) -> None:
     """Read a session as a conversation.
 
-    What the user said and what was answered, in order, as Markdown. A terminal shows it rendered.
+    Shows messages and replies in order, as Markdown. A terminal shows them rendered.
 
     \b
     Examples:
@@ -100,16 +105,16 @@ def read(
             raise UnknownSession(
                 f"there is no session {session!r}; `scroll sessions` lists those there are"
             )
-        told = itertools.chain([first], passages)
+        sections = itertools.chain([first], passages)
         if out is None and not as_html and sys.stdout.isatty():
             from scroll_context.cli.watch import Screen
 
             screen = Screen()
-            for passage in told:
+            for passage in sections:
                 screen.print(passage.heading, "bold")
                 screen.markdown(passage.body)
             return
-        lines = _page(session, told) if as_html else _markdown(session, told)
+        lines = _page(session, sections) if as_html else _markdown(session, sections)
         if out is None:
             for line in lines:
                 echo(line)
@@ -135,9 +140,15 @@ def _passages(
                     else text_of(event)
                 )
                 if event.payload and not event.payload.is_text:
-                    text += f"\n\n*{event.payload.media_type}, {event.payload.size:,} bytes: `scroll get {event.seq}`*"
+                    text += (
+                        f"\n\n*{event.payload.media_type}, {event.payload.size:,} bytes: "
+                        f"`scroll get {event.seq}`*"
+                    )
                 if text.strip():
-                    heading = f"{event.role or 'unknown'} · {event.created_at[:16].replace('T', ' ')} · seq {event.seq}"
+                    heading = (
+                        f"{event.role or 'unknown'} · {event.created_at[:16].replace('T', ' ')} · "
+                        f"seq {event.seq}"
+                    )
                     yield Section(event.role, heading, _below(text))
             case "cell" | "tool_call" if cells:
                 what = "cell" if event.kind == "cell" else f"call of {one_line(event.name, SHOWN)}"
@@ -192,20 +203,23 @@ def _page(session: str, passages: Iterator[Section]) -> Iterator[str]:
     for passage in passages:
         kind = passage.role if passage.role in ("user", "assistant") else "other"
         body = parser.render(visible(passage.body))
-        yield f'<section class="{kind}"><h2>{html.escape(one_line(passage.heading))}</h2>\n{body}</section>'
+        yield (
+            "<section "
+            f'class="{kind}"><h2>{html.escape(one_line(passage.heading))}</h2>\n{body}</section>'
+        )
     yield "</body></html>"
 
 
 @click.command(cls=Command)
 @click.argument("seq", type=click.IntRange(min=1), metavar="SEQ")
-@click.option("--full", is_flag=True, help="Print every message whole.")
+@click.option("--full", is_flag=True, help="Print every message in full.")
 @store_option
 @json_option
 def explain(seq: int, full: bool, store: Place, as_json: bool) -> None:
-    """Show what a model saw at a request, and what had left.
+    """Show what a model saw at a request, and what had left its view.
 
-    The request is rebuilt from the log and compared with the hash that was recorded when it was sent. Of a seq that is
-    no request, the newest request before it is taken.
+    The request is rebuilt from the log and compared with the hash that was recorded when it was
+    sent. If SEQ is not a request, the nearest earlier request is used.
 
     \b
     Examples:
@@ -215,43 +229,52 @@ def explain(seq: int, full: bool, store: Place, as_json: bool) -> None:
     from scroll_context.session.explain import explain as explained
 
     with open_store(store) as opened:
-        found = explained(opened, seq)
+        explanation = explained(opened, seq)
     if as_json:
-        print_document(found)
+        print_document(explanation)
     else:
-        print_explanation(found, full)
+        print_explanation(explanation, full)
 
 
-def print_explanation(found: "Explanation", full: bool) -> None:
+def print_explanation(explanation: "Explanation", full: bool) -> None:
     """Everything about a request, for a person."""
-    echo(f"request {found.seq}", bold=True, end="")
+    echo(f"request {explanation.seq}", bold=True, end="")
     echo(
-        f"  session {one_line(found.session_id)}  {found.asked_at[:19]}  model {one_line(found.model)}"
+        f"  session {one_line(explanation.session_id)}  {explanation.asked_at[:19]}  model "
+        f"{one_line(explanation.model)}"
     )
-    window = f" of a window of {found.window:,}" if found.window else ""
+    window = f" of a window of {explanation.window:,}" if explanation.window else ""
     counted = (
-        f"; the provider counted {found.reported:,}, {found.cached:,} of them cached"
-        if found.reported
+        f"; the provider counted {explanation.reported:,}, {explanation.cached:,} of them cached"
+        if explanation.reported
         else ""
     )
-    echo(f"context {found.context}: about {found.tokens:,} tokens{window}{counted}")
-    if found.verified:
+    echo(f"context {explanation.context}: about {explanation.tokens:,} tokens{window}{counted}")
+    if explanation.verified:
         echo("verified: these are the messages that were sent, to the byte", colour="green")
     else:
-        echo(f"not verified: {found.doubt}", colour="red")
-    answered = f"answered at seq {found.reply}" if found.reply else "there was no answer"
-    echo(f"{answered}; tools: {one_line(', '.join(found.tools)) or 'none'}\n")
-    for position, message in enumerate(found.messages):
+        echo(f"not verified: {explanation.doubt}", colour="red")
+    answered = (
+        f"answered at seq {explanation.reply}" if explanation.reply else "there was no answer"
+    )
+    echo(f"{answered}; tools: {one_line(', '.join(explanation.tools)) or 'none'}\n")
+    for position, message in enumerate(explanation.messages):
         _print_message(position, message, full)
-    if not found.departures:
-        echo("\nNothing had left the view." if found.messages else "")
+    if not explanation.departures:
+        echo("\nNothing had left the view." if explanation.messages else "")
     for (plan, reason), left in itertools.groupby(
-        found.departures, key=lambda one: (one.plan, one.reason)
+        explanation.departures, key=lambda departure: (departure.plan, departure.reason)
     ):
         echo(f"\nleft by plan {plan}: {reason}", bold=True)
         rows = [
-            (f"{one.seq}" if one.seq == one.last else f"{one.seq}-{one.last}", one.how, one.now)
-            for one in left
+            (
+                f"{departure.seq}"
+                if departure.seq == departure.last
+                else f"{departure.seq}-{departure.last}",
+                departure.how,
+                departure.now,
+            )
+            for departure in left
         ]
         print_table(("seq", "how", "where it stands"), rows, fit=True)
 
@@ -288,34 +311,34 @@ def trajectory(session: str, out: Path | None, store: Place, as_json: bool) -> N
             raise UnknownSession(
                 f"there is no session {session!r}; `scroll sessions` lists those there are"
             )
-        found = steps_of(lineage(opened, session), opened.log.text, first.task_id or session)
+        document = steps_of(lineage(opened, session), opened.log.text, first.task_id or session)
     if out is not None:
         with new_file(out) as file:
-            file.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
-        note(f"{len(found['steps'])} steps in {out}")
+            file.write(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+        note(f"{len(document['steps'])} steps in {out}")
     elif as_json:
-        print_document(found)
+        print_document(document)
     else:
-        _print_steps(found)
+        _print_steps(document)
 
 
-def _print_steps(found: dict[str, Any]) -> None:
-    for step in found["steps"]:
+def _print_steps(document: dict[str, Any]) -> None:
+    for step in document["steps"]:
         echo(f"{step['step_index']}", bold=True, end="")
         echo(f"  seq {step['seq']}  {one_line(step['action']['tool'])}")
         if step["reasoning"].strip():
             echo(f"    {one_line(step['reasoning'], SHOWN)}")
         arguments = step["action"]["args"]
-        said = (
+        text = (
             arguments.get("source") or arguments.get("answer")
             if isinstance(arguments, dict)
             else None
         )
-        echo(f"    {one_line(said or msgspec.json.encode(arguments).decode(), SHOWN)}")
+        echo(f"    {one_line(text or msgspec.json.encode(arguments).decode(), SHOWN)}")
         if step.get("observation", "").strip():
             echo(f"    → {one_line(step['observation'], SHOWN)}")
-    metrics = found["metrics"]
+    metrics = document["metrics"]
     echo(
-        f"{metrics['step_count']} steps, {metrics['tokens_in']:,} tokens in, {metrics['tokens_out']:,} out, "
-        f"{metrics['wall_time_s']:,} s"
+        f"{metrics['step_count']} steps, {metrics['tokens_in']:,} tokens in, "
+        f"{metrics['tokens_out']:,} out, {metrics['wall_time_s']:,} s"
     )

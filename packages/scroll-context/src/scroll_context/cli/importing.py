@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from scroll_context.store import Store
 
 
-LISTED = 20  # faults of an assistant's files that are shown
+# Faults of an assistant's files that are shown.
+LISTED = 20
 
 OWN_FORMATS = ("jsonl", "json", "export")
 """The layouts of the core, which a start of the command line must not import."""
@@ -55,24 +56,26 @@ def _known_format(
     "--all",
     "everything",
     is_flag=True,
-    help="Import what the assistants on this machine have kept.",
+    help="Import the histories of the assistants on this machine.",
 )
-@click.option("--dry-run", is_flag=True, help="With --all: only show what there is.")
+@click.option("--dry-run", is_flag=True, help="With --all: only list the histories.")
 @click.option(
     "--session",
     metavar="ID",
     default="",
     show_default="the file's name",
-    help="The session of messages that name none.",
+    help="The session of messages that do not name one.",
 )
-@click.option("--agent", metavar="ID", default="", help="The agent of messages that name none.")
+@click.option(
+    "--agent", metavar="ID", default="", help="The agent of messages that do not name one."
+)
 @click.option("--task", metavar="ID", default="", help="The task of the messages.")
 @click.option(
     "--kind",
     metavar="KIND",
     default="conversation",
     show_default=True,
-    help="The kind of what was said.",
+    help="The kind of plain messages.",
 )
 @click.option(
     "--format",
@@ -87,7 +90,7 @@ def _known_format(
     "--into",
     metavar="ID",
     default="",
-    help="As --session, and add to a session that another source has begun.",
+    help="Like --session, but may add to a session that another source began.",
 )
 @click.option("--keep-secrets", is_flag=True, help="Do not replace keys and tokens by markers.")
 @click.option(
@@ -128,24 +131,27 @@ def import_(
 ) -> None:
     """Add messages to a store; creates the store if there is none.
 
-    Reads histories of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw, exports of ChatGPT, Slack and
-    WhatsApp, messages of OpenAI, Anthropic and LangChain as JSON or JSON Lines, Markdown, plain text, CSV with a column
-    of roles, what `scroll export` wrote, and archives (.gz, .zip) of these; the file - is stdin. Keys and tokens are
-    replaced by markers, unless --keep-secrets is given; an export that is restored with --trust stays exact. Each tool
-    call and each tool result becomes an event of its own. A file that was imported before adds nothing, one that has
-    grown adds what is new. A file with a bad line is not imported at all, unless --skip-bad is given. A session that
-    another source has begun is not added to, unless --into is given: the file's own gets another name.
+    Reads histories of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw; exports of
+    ChatGPT, Slack and WhatsApp; messages of OpenAI, Anthropic and LangChain as JSON or JSON Lines;
+    Markdown, plain text, and CSV with a role column; files from `scroll export`; and archives (.gz,
+    .zip) of these. The file "-" is stdin. Each tool call and each tool result becomes an event.
 
-    --all finds the histories of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw, shows how many, how
-    large and how old they are, and imports them. Run again, it reads what was added since.
+    Imports are idempotent: a file that was imported before adds nothing, and a file that has grown
+    adds its new messages. Keys and tokens are replaced by markers unless you pass --keep-secrets;
+    an export that is restored with --trust stays exact. A file with a bad line is not imported at
+    all unless you pass --skip-bad. If another source began a session of the same name, the file's
+    session gets another name unless you pass --into.
 
-    Files that you name may hold anybody's words, so nothing in them is taken for yours: it is not a standing
-    instruction, not in the hand-over, and not found by --role user, and it belongs to the task that --task names or
-    to none. --mine says that they are your own history. In a chat of several people (WhatsApp, Slack, CSV)
-    nobody is you, unless --me names the speaker that you are.
+    --all finds the histories of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw,
+    shows their number, size and age, and imports them. The next run reads only new messages.
 
-    A foreign export is text to read. Its snapshots, forks and settings take effect only with --trust, which
-    also restores the same addresses and hashes in a new store.
+    A file may contain anybody's words, so none of them count as yours: they are not standing
+    instructions, are not in the hand-over, and are not found by --role user. They belong to the
+    task that --task names, or to none. --mine says that the files are your own history. In a chat
+    of several people (WhatsApp, Slack, CSV), --me names the speaker that is you.
+
+    An export from another store is text to read. Its snapshots, forks and settings take effect only
+    with --trust, which also restores the same event numbers and hashes in a new store.
 
     \b
     Examples:
@@ -163,9 +169,7 @@ def import_(
         _import_all(store, lock_timeout, redact=not keep_secrets, dry_run=dry_run, as_json=as_json)
         return
     if not files:
-        raise click.UsageError(
-            "name files, or import what the assistants here have kept with --all"
-        )
+        raise click.UsageError("name files, or pass --all to import the histories of assistants")
     if dry_run:
         raise click.UsageError("--dry-run goes with --all")
     if session and into:
@@ -261,8 +265,8 @@ def _import_all(
 
     if not importers():
         raise BadInput(
-            f"--all reads the histories of coding assistants, which needs {PACKAGE}. "
-            f"Install it with: pip install {PACKAGE}"
+            f"--all reads the histories of coding assistants, which needs {PACKAGE}. Install it "
+            f"with: pip install {PACKAGE}"
         )
     histories = [
         (importer, history) for importer in importers() for history in importer.installed()
@@ -316,8 +320,9 @@ def _import_all(
                 note(visible(error))
             bad = f", {total['bad']:,} that cannot be read" if total["bad"] else ""
             echo(
-                f"{name}: {total['messages']:,} messages read{bad}; {total['added']:,} events added to {store}, "
-                f"{total['known']:,} were there already{_replaced(total['redacted'])}"
+                f"{name}: {total['messages']:,} messages read{bad}; {total['added']:,} events "
+                f"added to {store}, {total['known']:,} were there "
+                f"already{_replaced(total['redacted'])}"
             )
     if any(total["errors"] for total in sums.values()):
         raise click.exceptions.Exit(1)
@@ -328,19 +333,21 @@ def _sums(reports: "list[ImportReport]") -> dict[str, Any]:
     from scroll_context.importing.records import ImportReport
 
     total = functools.reduce(ImportReport.plus, reports, ImportReport(file=""))
-    found = {
+    counts = {
         name: getattr(total, name) for name in ("messages", "added", "known", "bad", "redacted")
     }
-    return found | {
+    return counts | {
         "errors": [
-            f"{one.file}: {trouble}" for one in reports if (trouble := one.error or one.left)
+            f"{report.file}: {trouble}"
+            for report in reports
+            if (trouble := report.error or report.left)
         ]
     }
 
 
 def _replaced(redacted: dict[str, int]) -> str:
-    told = ", ".join(f"{count:,} {kind}" for kind, count in sorted(redacted.items()))
-    return f"; secrets replaced: {told}" if told else ""
+    listed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(redacted.items()))
+    return f"; secrets replaced: {listed}" if listed else ""
 
 
 def _size(count: int) -> str:
@@ -357,32 +364,35 @@ def _tell(report: "ImportReport", *, as_json: bool) -> None:
     if not as_json:
         bad = f", {report.bad:,} bad ones skipped" if report.bad else ""
         echo(
-            f"{report.file}: {report.format}, {report.messages:,} messages{bad}; "
-            f"{report.added:,} events added, {report.known:,} were there already{_replaced(report.redacted)}"
+            f"{report.file}: {report.format}, {report.messages:,} messages{bad}; {report.added:,} "
+            f"events added, {report.known:,} were there already{_replaced(report.redacted)}"
         )
     if report.speakers and report.added:
-        named = visible(", ".join(report.speakers[:5]))
+        names = visible(", ".join(report.speakers[:5]))
         note(
-            f"{report.file}: nobody in it is taken for you; --me NAME at the first import says who you are ({named})"
+            f"{report.file}: nobody in it is taken for you; --me NAME at the first import says "
+            f"who you are ({names})"
         )
     for there, here in report.renamed.items():
         note(
-            f"{report.file}: another source has begun a session {visible(there)!r}, so this one is {visible(here)!r}; "
-            f"--into {shlex.quote(visible(there))} adds to it instead"
+            f"{report.file}: another source has begun a session {visible(there)!r}, so this one "
+            f"is {visible(here)!r}; --into {shlex.quote(visible(there))} adds to it instead"
         )
     if report.skipped:
-        named = visible(", ".join(report.skipped[:5]))
+        names = visible(", ".join(report.skipped[:5]))
         note(
-            f"{report.file}: there are no messages in {len(report.skipped):,} of its files: {named}"
+            f"{report.file}: there are no messages in {len(report.skipped):,} of its files: {names}"
         )
     if report.tasks:
         tasks = visible(", ".join(report.tasks[:5]))
         note(
-            f"{report.file}: it names tasks ({tasks}), which its events did not get; --task ID or --mine gives them one"
+            f"{report.file}: it names tasks ({tasks}), which its events did not get; --task ID or "
+            "--mine gives them one"
         )
     if report.missing:
         note(
-            f"{report.file}: {len(report.missing):,} payloads were not in the exported store any more"
+            f"{report.file}: {len(report.missing):,} payloads were not in the exported store any "
+            "more"
         )
 
 

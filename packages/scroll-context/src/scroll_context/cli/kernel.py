@@ -58,15 +58,16 @@ _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     "--tier",
     type=TIERS,
     default="auto",
-    help="The tier that must be there; auto is the best tested one. seatbelt is untested.",
+    help="The required tier; auto is the best tested one. seatbelt is untested.",
 )
 @json_option
 def doctor(url: str | None, tier: Any, as_json: bool) -> None:
-    """Show what the sandbox enforces, and which assistants are there.
+    """Check the sandbox and the connected assistants.
 
-    Each tier is built for real in a throwaway process. Status 1 when the required one cannot be had. Of each assistant
-    on this machine it is said what is installed, when it was last captured, and what is missing. With the URL of a
-    shared store, its server, connection, rights, object store and replicas are examined instead.
+    Each tier is built for real in a throwaway process. Exits 1 if the required tier is unavailable.
+    For each assistant on this machine, it shows what is installed, when it was last captured, and
+    what is missing. With the URL of a shared store, it checks the server, connection, rights,
+    object store and replicas instead.
 
     \b
     Examples:
@@ -88,12 +89,12 @@ def doctor(url: str | None, tier: Any, as_json: bool) -> None:
         print_document({**msgspec.to_builtins(report), **checks})
     else:
         echo(f"{report.system}, landlock ABI {report.landlock_abi or '–'}")
-        for found in report.tiers:
+        for trial in report.tiers:
             state = (
-                f"works, {len(found.probes)} canaries refused" if found.available else found.refusal
+                f"works, {len(trial.probes)} canaries refused" if trial.available else trial.refusal
             )
-            untested = " (experimental, untested)" if found.tier in UNTESTED else ""
-            echo(f"tier {found.tier}{untested}: {state}")
+            untested = " (experimental, untested)" if trial.tier in UNTESTED else ""
+            echo(f"tier {trial.tier}{untested}: {state}")
         echo(f"a kernel here runs in tier: {report.tier or 'none at all, it would not start'}\n")
         rows = [
             ("yes" if row.enforced else "NO", row.name, row.mechanism) for row in report.guarantees
@@ -109,7 +110,7 @@ def doctor(url: str | None, tier: Any, as_json: bool) -> None:
                 for missing in row.missing:
                     echo(f"  missing: {missing}")
     if not report.ok:
-        note(f"tier {tier!r} cannot be had on this machine; no kernel would start")
+        note(f"tier {tier!r} is unavailable on this machine; no kernel would start")
         raise click.exceptions.Exit(1)
 
 
@@ -119,8 +120,8 @@ def _examine_store(address: str, *, as_json: bool) -> None:
 
     if not is_address(address):
         raise BadInput(
-            f"{address!r:.80} is not the address of a store; write postgresql://user@host/database"
-            "?store=NAME, or name nothing to examine this machine"
+            f"{address!r:.80} is not the address of a store; write "
+            "postgresql://user@host/database?store=NAME, or name nothing to examine this machine"
         )
     findings = installed_scheme(address).examine(address)
     ok = all(finding.ok for finding in findings)
@@ -141,10 +142,10 @@ def _examine_store(address: str, *, as_json: bool) -> None:
     help="The jail to run in. seatbelt is experimental and untested.",
 )
 def repl(store: Place, tier: Any) -> None:
-    """Write Python in the jailed kernel yourself.
+    """Run Python in the jailed kernel yourself.
 
-    The same kernel that a model gets, with `ms` on the store if there is one: files, network and processes are out of
-    reach, variables stay. Nothing that you do here is recorded.
+    This is the kernel that a model gets, with `ms` on the store if there is one. Files, network and
+    processes are out of reach, and variables persist between cells. Nothing is recorded.
 
     \b
     Examples:
@@ -184,7 +185,7 @@ def run(kernel: "Kernel", history_file: Path, memory: "Memory | None" = None) ->
     if not sys.stdin.isatty():
         source = sys.stdin.read()
         return 0 if not source.strip() or _execute(kernel, source, memory) else 1
-    echo(f"Scroll kernel, jail tier {enforcement.tier}. :help tells more, Ctrl-D leaves.")
+    echo(f"Scroll kernel, jail tier {enforcement.tier}. :help shows more, Ctrl-D leaves.")
     with _history(history_file):
         _prompt(kernel, memory)
     return 0
@@ -225,7 +226,8 @@ def _read_cell() -> str:
             if compiler(source, "<stdin>", "single") is not None:
                 return source
         except (SyntaxError, ValueError, OverflowError):
-            return source  # the kernel says what is wrong with it
+            # The kernel reports the mistake.
+            return source
         lines.append(input("... "))
 
 
@@ -235,7 +237,8 @@ def _execute(kernel: "Kernel", source: str, memory: "Memory | None") -> bool:
 
     def stop(*_: object) -> None:
         if not (kernel.interrupt() or ended):
-            raise KeyboardInterrupt  # the cell has not begun yet
+            # The cell has not begun yet.
+            raise KeyboardInterrupt
 
     if memory is not None:
         memory.begin_cell()
@@ -290,7 +293,10 @@ def show_last_expression(source: str) -> str:
     begin = sum(map(len, lines[: last.lineno - 1])) + last.col_offset
     data = b"".join(lines)
     head, expression = data[:begin].decode(), data[begin:end].decode()
-    return f"{head}__value__ = ({expression})\nif __value__ is not None: print(repr(__value__)); _ = __value__"
+    return (
+        f"{head}__value__ = ({expression})\nif __value__ is not None: "
+        "print(repr(__value__)); _ = __value__"
+    )
 
 
 @contextlib.contextmanager

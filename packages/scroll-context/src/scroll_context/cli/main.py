@@ -21,7 +21,8 @@ def main() -> None:
         signal.signal(signal.SIGTERM, _terminate)
         status = _guarded()
         _leave(status)
-    except KeyboardInterrupt:  # where no command was running, before or after it
+    except KeyboardInterrupt:
+        # Ctrl-C came before or after the command itself.
         status = INTERRUPTED
     except SystemExit as end:
         status = end.code
@@ -44,30 +45,34 @@ def _leave(status: str | int | None) -> None:
     import atexit
     import signal
 
-    code = status if isinstance(status, int) else 1 if status else 0
+    code = status if isinstance(status, int) else int(bool(status))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os._exit(code))
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):  # its reader has gone
+        except (OSError, ValueError):
+            # The reader of the pipe has ended.
             continue
     os._exit(code)
 
 
 def _guarded() -> str | int | None:
-    """Run the command, with streams that can be written to, and none of its output lost unnoticed."""
+    """Run the command with writable streams, and report lost output."""
     for name in ("stdin", "stdout", "stderr"):
-        stream = getattr(sys, name) or open(os.devnull, "r+")  # noqa: SIM115 - closed by the process that started this one
-        stream.reconfigure(errors="backslashreplace")  # for a terminal that lacks a letter
+        # A parent process may have closed the stream.
+        stream = getattr(sys, name) or open(os.devnull, "r+")  # noqa: SIM115
+        # A terminal may lack a letter.
+        stream.reconfigure(errors="backslashreplace")
         setattr(sys, name, stream)
     status: str | int | None = 1
     try:
         status = _run()
         sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # it is flushed once more
+        # The interpreter flushes it once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = status or 1
         if not isinstance(error, BrokenPipeError):
             print(f"scroll: the output could not be written: {error.strerror}", file=sys.stderr)

@@ -125,7 +125,7 @@ store_option = click.option(
     default=default_store,
     show_default="your own: ~/.scroll, or your folder for application data",
     callback=_chosen_store,
-    help="The folder of the store, or its postgresql:// address.",
+    help="The directory of the store, or its postgresql:// address.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 session_option = click.option(
@@ -141,12 +141,12 @@ def scope_options(command: Callable[..., None]) -> Callable[..., None]:
     return session_option(agent_option(task_option(command)))
 
 
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 by_option = click.option(
     "--by",
     metavar="NAME",
     default="",
-    help="Who asked for it; kept in the log.",
+    help="Who asked for it; recorded in the log.",
     show_default="you",
 )
 lock_timeout_option = click.option(
@@ -182,5 +182,6 @@ def require_store(place: Place) -> None:
         not place.exists() or (place.is_dir() and not any(place.iterdir()))
     ):
         raise NotAStore(
-            f"there is no store in {place}. `scroll import FILE --store {quote(str(place))}` creates one."
+            f"there is no store in {place}. `scroll import FILE --store {quote(str(place))}` "
+            "creates one."
         )

@@ -31,8 +31,10 @@ from scroll_context.text.printable import visible_json
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
-NARROWEST = 20  # columns that are left to the last one of a table, however narrow the terminal
-UNSEEN = 0.3  # seconds of work before a bar appears
+# Columns that are left to the last one of a table, however narrow the terminal.
+NARROWEST = 20
+# Seconds of work before a bar appears.
+UNSEEN = 0.3
 CARRIED = ("store", "project", "model", "base_url", "window", "tools", "mcp", "ask", "system")
 """The options that a printed hint takes over from the command line, where the command that it names
 has them.
@@ -55,12 +57,14 @@ def echo(
     marked: "re.Pattern[str] | None" = None,
 ) -> None:
     """Print text for people, the parts that `marked` matches standing out."""
-    shown = visible(text)
+    printable = visible(text)
     if bold or colour:
-        shown = click.style(shown, bold=bold or None, fg=colour)
+        printable = click.style(printable, bold=bold or None, fg=colour)
     if marked is not None:
-        shown = marked.sub(lambda match: click.style(match[0], bold=True, fg="yellow"), shown)
-    click.echo(shown + end, nl=False, err=err)
+        printable = marked.sub(
+            lambda match: click.style(match[0], bold=True, fg="yellow"), printable
+        )
+    click.echo(printable + end, nl=False, err=err)
 
 
 def note(text: str) -> None:
@@ -84,18 +88,18 @@ def with_options(text: str) -> str:
 
 def _completed(match: "re.Match[str]", here: click.Context) -> str:
     group = here.find_root().command
-    named = group.get_command(here, match[1]) if isinstance(group, click.Group) else None
-    taken = {parameter.name for parameter in named.params} if named else set()
+    command = group.get_command(here, match[1]) if isinstance(group, click.Group) else None
+    taken = {parameter.name for parameter in command.params} if command else set()
     added = []
     for parameter in here.command.params:
         name, value = parameter.name or "", here.params.get(parameter.name or "")
-        given = here.get_parameter_source(name) in (
+        is_set = here.get_parameter_source(name) in (
             ParameterSource.COMMANDLINE,
             ParameterSource.ENVIRONMENT,
         )
-        if name in CARRIED and name in taken and given and parameter.opts[0] not in match[2]:
-            for one in value if isinstance(value, tuple | list) else (value,):
-                added.append(f" {parameter.opts[0]} {shlex.quote(printable_place(one))}")
+        if name in CARRIED and name in taken and is_set and parameter.opts[0] not in match[2]:
+            for item in value if isinstance(value, tuple | list) else (value,):
+                added.append(f" {parameter.opts[0]} {shlex.quote(printable_place(item))}")
     return f"`scroll {match[1]}{match[2]}{''.join(added)}`"
 
 
@@ -123,10 +127,12 @@ def faults_in_one_line() -> Iterator[None]:
     except KeyboardInterrupt:
         fault, status = "interrupted", INTERRUPTED
     except BrokenPipeError:
-        raise  # the reader has enough; click ends quietly
+        # The reader has enough; click ends quietly.
+        raise
     except OSError as error:
         if _output_is_lost():
-            raise  # main.py says so, once
+            # The module main.py reports it, once.
+            raise
         fault, status = f"{error.filename}: {error.strerror}" if error.filename else str(error), 1
     note(fault)
     raise click.exceptions.Exit(status)
@@ -142,7 +148,7 @@ def _output_is_lost() -> bool:
     return False
 
 
-# data -------------------------------------------------------------------------------------------------------
+# data -------------------------------------------------------------------------------------------
 
 
 def print_document(value: Any) -> None:
@@ -198,8 +204,8 @@ def print_table(
     """
     from rich.cells import cell_len, set_cell_size
 
-    lines = [[one_line(cell) for cell in row] for row in (columns, *rows)]
-    widths = [max(cell_len(line[at]) for line in lines) for at in range(len(columns))]
+    lines = [list(map(one_line, row)) for row in (columns, *rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     taken = sum(width + 2 for width in widths[:-1])
     if width is not None and taken + (min(NARROWEST, widths[-1]) if fit else widths[-1]) > width:
@@ -243,7 +249,7 @@ def wrapped(text: str, margin: int, width: int | None = None) -> str:
     )
 
 
-# bars -------------------------------------------------------------------------------------------------------
+# bars -------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -296,7 +302,7 @@ def live(bars: "Bars") -> Iterator["Bars"]:
         bars.console.show_cursor()
 
 
-# files ------------------------------------------------------------------------------------------------------
+# files ------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ None of them creates or changes one.
 """
 
 import contextlib
+import itertools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,10 +51,14 @@ if TYPE_CHECKING:
     from scroll_context.events import Event
     from scroll_context.log.log import EventLog
 
-SHOWN = 2_000  # characters of an event that `show` prints without --full
-SNIPPET = 400  # characters of a hit
-TITLE = 70  # characters of what a session is called
-CELL = 200  # characters of a value in a table of `sql`
+# Characters of an event that `show` prints without --full.
+SHOWN = 2_000
+# Characters of a hit.
+SNIPPET = 400
+# Characters of a session's title.
+TITLE = 70
+# Characters of a value in a table of `sql`.
+CELL = 200
 
 
 @click.command(cls=Command)
@@ -102,10 +107,11 @@ def search(
       scroll search 'budget NOT flights' -k 3 --role user --from 2026-02-01
     """
     with open_store(store) as opened:
+        # If the index is unavailable, the search itself says why.
         with (
             contextlib.suppress(IndexUnavailable),
             progress("indexing") as bar,
-        ):  # the search itself says why not
+        ):
             opened.index.catch_up(progress=bar)
         hits = opened.index.search(
             utf8(query),
@@ -130,8 +136,8 @@ def search(
         note(f"nothing found for {query!r}")
         if "user" in role:
             note(
-                "--role user finds your own words only; "
-                "messages of imported files count as yours with `scroll import --mine`"
+                "--role user finds your own words only; messages of imported files count as "
+                "yours with `scroll import --mine`"
             )
     for hit in hits:
         event = hit.event
@@ -149,15 +155,16 @@ def search(
 @click.command(cls=Command)
 @click.argument("span", metavar="[SEQ|LO-HI]", required=False, callback=parse_span)
 @session_option
-@click.option("--full", is_flag=True, help="Print long texts and text payloads whole.")
+@click.option("--full", is_flag=True, help="Print long texts and text payloads in full.")
 @store_option
 @json_option
 def show(
     span: tuple[int, int] | None, session: str | None, full: bool, store: Place, as_json: bool
 ) -> None:
-    """Show the event at an address, or a range of them.
+    """Show an event, or a range of events.
 
-    With --session, those of that session, all of them if no range is given. With --json, one event a line.
+    With --session, only events of that session; without a range, all of them. With --json, each
+    event is one line.
 
     \b
     Examples:
@@ -172,16 +179,16 @@ def show(
     lo, hi = span or (1, None)
     printed = _print_json if as_json else _print_text
     with contextlib.closing(open_log(store)) as log:
-        found = faults = 0
+        shown_events = faults = 0
         for event in log.iterate(after=lo - 1, until=hi, session_id=session):
-            found += 1
+            shown_events += 1
             try:
                 printed(log, event, full)
             except (PayloadMissing, PayloadDamaged) as error:
                 note(f"seq {event.seq}: {error}")
                 printed(log, event, False)
                 faults += 1
-        if not found:
+        if not shown_events:
             whose = f" of session {session!r}" if session else ""
             where = f" has a seq in {lo}-{hi}" if hi else " is there"
             raise UnknownSeq(f"no event{whose}{where}; the log ends at {log.last_seq()}")
@@ -228,11 +235,12 @@ def _print_text(log: "EventLog", event: "Event", full: bool) -> None:
     if event.payload and not event.payload.is_text:
         echo(
             with_options(
-                f"    … the bytes are a payload; `scroll get {event.seq} -o FILE` writes them to a file"
+                f"    … the bytes are a payload; `scroll get {event.seq} -o FILE` writes them to "
+                "a file"
             )
         )
     elif event.payload and not full and not cut:
-        echo("    … this is a preview; --full prints the whole payload")
+        echo("    … this is a preview; --full prints the full payload")
     echo()
 
 
@@ -243,9 +251,10 @@ def _print_text(log: "EventLog", event: "Event", full: bool) -> None:
 )
 @store_option
 def get(seq: int, out: Path | None, store: Place) -> None:
-    """Write the bytes of an event: its payload, or its text.
+    """Write the payload or the text of an event to a file or stdout.
 
-    An image, a sound or a large result comes out exactly as it went in. What is not text is not written to a terminal.
+    An image, a sound or a large result is written byte for byte. Binary content is not written to a
+    terminal.
 
     \b
     Examples:
@@ -265,8 +274,8 @@ def get(seq: int, out: Path | None, store: Place) -> None:
         echo(body.decode("utf-8", "replace"))
     else:
         raise BadInput(
-            f"seq {seq} is {event.payload.media_type}, {len(body):,} bytes, which a terminal cannot show; write it to "
-            f"a file: `scroll get {seq} -o FILE`"
+            f"seq {seq} is {event.payload.media_type}, {len(body):,} bytes, which a terminal "
+            f"cannot show; write it to a file: `scroll get {seq} -o FILE`"
         )
 
 
@@ -276,7 +285,7 @@ def get(seq: int, out: Path | None, store: Place) -> None:
 def sessions(store: Place, as_json: bool) -> None:
     """List the sessions, oldest first.
 
-    The title of a session is the first sentence of the user that says something.
+    The title of a session is the user's first meaningful sentence.
 
     \b
     Example:
@@ -285,36 +294,35 @@ def sessions(store: Place, as_json: bool) -> None:
     import msgspec
 
     with contextlib.closing(open_log(store)) as log:
-        found = log.sessions()
+        infos = log.sessions()
         titles = session_titles(log)
     if as_json:
         print_document(
             [
-                {**msgspec.structs.asdict(one), "title": titles.get(one.session_id, "")}
-                for one in found
+                {**msgspec.structs.asdict(info), "title": titles.get(info.session_id, "")}
+                for info in infos
             ]
         )
         return
     rows = [
         (
-            one.session_id,
-            one.agent_id,
-            one.task_id,
-            f"{one.events:,}",
-            f"{one.first_seq}-{one.last_seq}",
-            one.first_at[:10],
-            one.last_at[:16].replace("T", " "),
-            titles.get(one.session_id, ""),
+            info.session_id,
+            info.agent_id,
+            info.task_id,
+            f"{info.events:,}",
+            f"{info.first_seq}-{info.last_seq}",
+            info.first_at[:10],
+            info.last_at[:16].replace("T", " "),
+            titles.get(info.session_id, ""),
         )
-        for one in found
+        for info in infos
     ]
     columns = ("session", "agent", "task", "events", "seqs", "first", "last", "title")
-    said = [
-        at for at in range(len(columns)) if at == 0 or any(row[at] for row in rows)
-    ]  # no column of nothing
+    # Empty columns are left out.
+    filled = [True, *(any(values) for values in list(zip(*rows, strict=True))[1:])]
     print_table(
-        [columns[at] for at in said],
-        [[row[at] for at in said] for row in rows],
+        list(itertools.compress(columns, filled)),
+        [list(itertools.compress(row, filled)) for row in rows],
         numeric=("events",),
         fit=True,
     )
@@ -326,51 +334,54 @@ def session_titles(log: "EventLog") -> dict[str, str]:
     from scroll_context.text.terms import opening
 
     rows = log.query(
-        f"""SELECT session_id, substr(content, 1, 2000) FROM (SELECT session_id, content, seq, row_number() OVER
-        (PARTITION BY session_id ORDER BY seq) number FROM event WHERE {TURN_SQL})
-        WHERE number <= 4 ORDER BY seq"""
+        f"""SELECT session_id, substr(content, 1, 2000) FROM (
+            SELECT session_id, content, seq,
+                row_number() OVER (PARTITION BY session_id ORDER BY seq) number
+            FROM event WHERE {TURN_SQL}
+        ) WHERE number <= 4 ORDER BY seq"""
     )
     turns: dict[str, list[str]] = {}
     for session, content in rows:
         turns.setdefault(str(session), []).append(str(content))
-    return {session: one_line(opening(said, TITLE), TITLE) for session, said in turns.items()}
+    return {session: one_line(opening(text, TITLE), TITLE) for session, text in turns.items()}
 
 
 @click.command(cls=Command)
 @store_option
 @json_option
 def stats(store: Place, as_json: bool) -> None:
-    """Show the store in numbers.
+    """Show the size and the contents of the store.
 
-    The head identifies the whole history: keep it elsewhere, and a rewritten log can be told from this one.
+    The head identifies the complete history: store this hash elsewhere to detect a rewritten log
+    later.
 
     \b
     Example:
       scroll stats
     """
     with open_store(store) as opened:
-        found = opened.stats()
+        numbers = opened.stats()
     if as_json:
-        print_document(found)
+        print_document(numbers)
         return
-    kinds = ", ".join(f"{kind} {count:,}" for kind, count in found.kinds.items())
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in numbers.kinds.items())
     rows = [
-        ("events", f"{found.events:,}" + (f" ({kinds})" if kinds else "")),
-        ("sessions", f"{found.sessions:,}"),
-        ("head", found.head or "–"),
-        ("log", f"{found.log_bytes:,} bytes"),
-        ("payloads", f"{found.payloads:,} in {found.payload_bytes:,} bytes"),
-        ("index", f"{found.index_bytes:,} bytes, up to seq {found.indexed_seq:,}"),
+        ("events", f"{numbers.events:,}" + (f" ({kinds})" if kinds else "")),
+        ("sessions", f"{numbers.sessions:,}"),
+        ("head", numbers.head or "–"),
+        ("log", f"{numbers.log_bytes:,} bytes"),
+        ("payloads", f"{numbers.payloads:,} in {numbers.payload_bytes:,} bytes"),
+        ("index", f"{numbers.index_bytes:,} bytes, up to seq {numbers.indexed_seq:,}"),
         (
             "bytes of",
-            ", ".join(f"{kind} {size:,}" for kind, size in found.kind_bytes.items()) or "–",
+            ", ".join(f"{kind} {size:,}" for kind, size in numbers.kind_bytes.items()) or "–",
         ),
     ]
-    if found.leftover_bytes:
+    if numbers.leftover_bytes:
         rows.append(
             (
                 "may go",
-                f"{found.leftover_bytes:,} bytes: damaged logs, and payloads that no event names",
+                f"{numbers.leftover_bytes:,} bytes: damaged logs, and payloads that no event names",
             )
         )
     for name, value in rows:
@@ -390,10 +401,10 @@ def sql(
     store: Place,
     as_json: bool,
 ) -> None:
-    """Run a read-only SQL query on the history, as a model may.
+    """Run a read-only SQL query on the history.
 
-    One SELECT on hist.conversation_history or hist.events. Rows, time and size are limited; a note on stderr says when
-    there was more.
+    The query is one SELECT on hist.conversation_history or hist.events, as models write it. Rows,
+    time and size are limited; a note on stderr says if a limit was reached.
 
     \b
     Example:
@@ -407,20 +418,20 @@ def sql(
     with contextlib.closing(
         GuardedSql(path, Grant(session_id=session, task_id=task, agent_id=agent))
     ) as window:
-        found = window.query(utf8(query))
+        result = window.query(utf8(query))
     if as_json:
-        print_document({"columns": found.columns, "rows": found.rows, "note": found.note})
+        print_document({"columns": result.columns, "rows": result.rows, "note": result.note})
         return
     rows = []
-    for row in found.rows:
+    for row in result.rows:
         values = [
             value.hex() if isinstance(value, bytes) else value
-            for value in map(row.get, found.columns)
+            for value in map(row.get, result.columns)
         ]
         rows.append([one_line("" if value is None else str(value), CELL) for value in values])
-    print_table(found.columns, rows, fit=True)
-    if found.note:
-        note(found.note)
+    print_table(result.columns, rows, fit=True)
+    if result.note:
+        note(result.note)
 
 
 def _heading(seq: int, *facts: str) -> None:

@@ -16,9 +16,11 @@ from scroll_context.log.address import is_address
 
 VARIABLE = "SCROLL_STORE"
 SHORT_NAME = ".scroll"
-PARTS = ("log.db", "payloads", "index")  # any of them shows that a folder is, or was, a store
+# Any of these files shows that a folder is, or was, a store.
+PARTS = ("log.db", "payloads", "index")
 
-SETTINGS: dict[str, type] = {  # each is an option of one or more commands
+# Each setting is an option of one or more commands.
+SETTINGS: dict[str, type] = {
     "store": str,
     "model": str,
     "base_url": str,
@@ -33,7 +35,8 @@ SETTINGS: dict[str, type] = {  # each is an option of one or more commands
     "system": str,
 }
 AGENT_COMMANDS = ("chat", "run", "resume")
-PATHS = ("store", "tools")  # relative to the folder of the file
+# Paths are relative to the folder of the file.
+PATHS = ("store", "tools")
 
 
 def default_store() -> Path:
@@ -44,12 +47,12 @@ def default_store() -> Path:
 
 def usual_store() -> str | Path:
     """The store of a command line that names none."""
-    named = os.environ.get(VARIABLE)
-    return named or settings_of("").get("store") or default_store()
+    variable = os.environ.get(VARIABLE)
+    return variable or settings_of("").get("store") or default_store()
 
 
 def ignored_store() -> Path | None:
-    """A store in the working folder that is not the user's own, so it is opened only by its name."""
+    """A store in the working folder that is not the user's own; it is opened only by name."""
     here = Path(SHORT_NAME)
     if not is_store(here):
         return None
@@ -60,7 +63,7 @@ def ignored_store() -> Path | None:
 
 
 def is_store(folder: Path) -> bool:
-    """Whether a folder has the parts of a store; whether it is a sound one shows when it is opened."""
+    """Whether a folder has the parts of a store; opening it shows whether it is intact."""
     return any(os.path.lexists(folder / part) for part in PARTS)
 
 
@@ -91,8 +94,8 @@ def read(file: Path) -> dict[str, Any]:
         raise BadInput(f"{file} cannot be read: {error}") from error
     for name, value in settings.items():
         if name not in SETTINGS:
-            known = ", ".join(SETTINGS)
-            raise BadInput(f"{file} sets {name!r}, which is not a setting; there are {known}")
+            names = ", ".join(SETTINGS)
+            raise BadInput(f"{file} sets {name!r}, which is not a setting; there are {names}")
         texts = value if isinstance(value, list) else ()
         if not isinstance(value, SETTINGS[name]) or not all(
             isinstance(text, str) for text in texts

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from scroll_context.log.log import EventLog
 
 
-LISTED = 20  # faults that verify prints for people
+# Faults that `verify` prints without --json.
+LISTED = 20
 
 
 @click.command(cls=Command)
@@ -33,7 +34,7 @@ LISTED = 20  # faults that verify prints for people
 def verify(store: Place, as_json: bool) -> None:
     """Check events, payloads and the search index against their hashes.
 
-    Status 1 when something is missing or altered that no salvage has declared.
+    Exits 1 if data is missing or altered and no salvage has reported it.
 
     \b
     Example:
@@ -47,8 +48,8 @@ def verify(store: Place, as_json: bool) -> None:
         verdict = check(log, bar)
     index = damaged_files(log.path.parent / "index")
     if as_json:
-        found = {name: getattr(verdict, name) for name in verdict.__struct_fields__}
-        print_document({"ok": verdict.ok and not index, **found, "damaged_index_files": index})
+        facts = {name: getattr(verdict, name) for name in verdict.__struct_fields__}
+        print_document({"ok": verdict.ok and not index, **facts, "damaged_index_files": index})
     else:
         for label, faults in (("bad", verdict.bad), ("known", verdict.known)):
             for seq, what in faults[:LISTED]:
@@ -57,11 +58,11 @@ def verify(store: Place, as_json: bool) -> None:
                 echo(f"{label}: {len(faults) - LISTED:,} more; --json lists them all")
         echo(f"{verdict.events:,} events, {verdict.payloads:,} payloads, head {verdict.head}")
         if verdict.ok and not index:
-            echo("whole")
+            echo("intact")
     if index:
         note(
             f"The search index is damaged ({', '.join(index)}); the log is not. "
-            f"{command('reindex', log.path)} builds it anew."
+            f"{command('reindex', log.path)} rebuilds it."
         )
     if not verdict.ok:
         note(
@@ -76,7 +77,7 @@ def verify(store: Place, as_json: bool) -> None:
 @store_option
 @json_option
 def salvage(store: Place, as_json: bool) -> None:
-    """Make a new log from whatever is legible in a damaged one.
+    """Build a new log from the readable parts of a damaged one.
 
     The damaged file is kept beside the new one. No other process may use the store meanwhile.
 
@@ -88,18 +89,19 @@ def salvage(store: Place, as_json: bool) -> None:
 
     if not isinstance(store, Path):
         raise BadInput(
-            "a salvage works on the file of a local store; the server of a shared one is restored instead"
+            "a salvage works on the file of a local store; restore the server of a shared store "
+            "from its backup instead"
         )
     with progress("salvaging") as bar:
         report = rescue(store, bar)
     if as_json:
-        found = {name: getattr(report, name) for name in ("recovered", "lost", "altered")}
-        print_document({**found, "kept_as": str(report.kept_as)})
+        facts = {name: getattr(report, name) for name in ("recovered", "lost", "altered")}
+        print_document({**facts, "kept_as": str(report.kept_as)})
         return
     whole = not (report.lost or report.altered)
     echo(
-        f"recovered {report.recovered:,} events{', all that there were' if whole else ''}; "
-        f"the {'' if whole else 'damaged '}log as it was is kept as {report.kept_as}"
+        f"recovered {report.recovered:,} events{', all that there were' if whole else ''}; the "
+        f"{'' if whole else 'damaged '}log as it was is kept as {report.kept_as}"
     )
     if report.lost:
         echo(
@@ -114,9 +116,9 @@ def salvage(store: Place, as_json: bool) -> None:
 @store_option
 @json_option
 def reindex(store: Place, as_json: bool) -> None:
-    """Build the search index anew from the log.
+    """Rebuild the search index from the log.
 
-    Rarely needed: an index that is missing or cannot be read is built again by itself.
+    Rarely needed: a missing or unreadable index is rebuilt automatically.
 
     \b
     Example:
@@ -135,7 +137,8 @@ def reindex(store: Place, as_json: bool) -> None:
 def backup(target: Path, store: Place, as_json: bool) -> None:
     """Copy the store to a new folder.
 
-    It becomes a store of its own: this one at one moment; others may go on writing to it meanwhile.
+    The copy is a complete store as of one moment. Other processes may write to the original
+    meanwhile.
 
     \b
     Example:
@@ -145,8 +148,11 @@ def backup(target: Path, store: Place, as_json: bool) -> None:
 
     with contextlib.closing(open_log(store)) as log, progress("copying") as bar:
         report = copy(log, target, bar)
-    told = f"{report.events:,} events and {report.payloads:,} payloads, {report.bytes:,} bytes, in {target}"
-    print_result(report, told, as_json=as_json)
+    summary = (
+        f"{report.events:,} events and {report.payloads:,} payloads, {report.bytes:,} bytes, in "
+        f"{target}"
+    )
+    print_result(report, summary, as_json=as_json)
     _tell_missing(report.missing, log)
 
 
@@ -156,8 +162,8 @@ def backup(target: Path, store: Place, as_json: bool) -> None:
 def export(target: Path, store: Place) -> None:
     """Write everything as JSON Lines: events, hashes and payloads.
 
-    The target is a new file; - is stdout. `scroll import --trust` of the file into a new store gives the same addresses
-    and the same hashes.
+    The target is a new file, or "-" for stdout. `scroll import --trust` restores it in a new store
+    with the same event numbers and hashes.
 
     \b
     Examples:
@@ -182,8 +188,9 @@ def _tell_missing(digests: Sequence[str], log: "EventLog") -> None:
     if digests:
         from scroll_context.log.schema import command
 
-        one = len(digests) == 1
+        is_single = len(digests) == 1
         note(
-            f"{len(digests):,} {'payload is' if one else 'payloads are'} missing or damaged in the store, so not in "
-            f"the copy; everything else is. {command('verify', log.path)} names the events."
+            f"{len(digests):,} {'payload is' if is_single else 'payloads are'} missing or damaged "
+            f"in the store, so not in the copy; everything else is. {command('verify', log.path)} "
+            "names the events."
         )

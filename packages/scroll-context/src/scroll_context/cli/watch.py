@@ -26,12 +26,14 @@ from scroll_context.events import Event, Kind
 from scroll_context.tools.toolbox import ToolUse
 from scroll_context.view.headline import without_headline
 
-LINES = 8  # of a cell, and of what it printed
-LINE = 160  # characters of a text shown on one line
-ASKED = 1_000  # characters of an argument that the user is asked about
-_HELD = re.compile(
-    r"\n*(?:⟦[^\n]*\s*)?\Z"
-)  # of a reply so far, what may turn out to be its headline
+# Lines of a cell, and of its printed output.
+LINES = 8
+# Characters of a text shown on one line.
+LINE = 160
+# Characters of an argument that the user is asked about.
+ASKED = 1_000
+# The end of a partial reply that may turn out to be its headline.
+_HELD = re.compile(r"\n*(?:⟦[^\n]*\s*)?\Z")
 
 
 class Screen:
@@ -54,8 +56,8 @@ class Screen:
         With `fit`, of each line only what the console has room for; with `copy`, unbroken lines.
         """
         overflow: Literal["ellipsis"] | None = "ellipsis" if fit else None
-        shown = Text(visible(text), style=style)
-        self.console.print(shown, end=end, no_wrap=fit, overflow=overflow, soft_wrap=copy)
+        styled = Text(visible(text), style=style)
+        self.console.print(styled, end=end, no_wrap=fit, overflow=overflow, soft_wrap=copy)
 
     def markdown(self, text: str) -> None:
         """Show Markdown as it is meant to look; links are shown and not made."""
@@ -71,15 +73,15 @@ class Watch:
     def __init__(self, screen: Screen, *, stream: bool) -> None:
         self.screen = screen
         self._stream = stream
-        self._arrived = ""  # of the reply that is being written
-        self._repeated = (
-            ""  # what arrived of it before the provider failed; an attempt after that begins again
-        )
-        self._held = ""  # what may be the headline of a reply that is still being written
+        # The visible text of the reply that is being written.
+        self._arrived = ""
+        # What arrived of it before the provider failed; an attempt after that begins again.
+        self._repeated = ""
+        # What may be the headline of a reply that is still being written.
+        self._held = ""
         self._open_line = False
-        self._lock = (
-            threading.RLock()
-        )  # a call that outlived its cell may end while the next reply is written
+        # A call that outlived its cell may end while the next reply is written.
+        self._lock = threading.RLock()
 
     def text(self, piece: str) -> None:
         """A piece of a reply.
@@ -93,10 +95,10 @@ class Watch:
                     return
                 piece = self._behind_repeated()
             arrived = self._held + piece
-            said = _HELD.split(arrived, maxsplit=1)[0]
-            self._held = arrived[len(said) :]
-            if said:
-                self._say(said)
+            complete = _HELD.split(arrived, maxsplit=1)[0]
+            self._held = arrived[len(complete) :]
+            if complete:
+                self._say(complete)
 
     def again(self) -> None:
         """The model is asked again: what it has said already is not shown twice."""
@@ -149,9 +151,9 @@ class Watch:
                 self.screen.print()
                 self._open_line = False
 
-    def _say(self, said: str) -> None:
+    def _say(self, text: str) -> None:
         self._open_line = True
-        self.screen.print(said, end="")
+        self.screen.print(text, end="")
 
     def _reply(self, event: Event) -> None:
         self._arrived = self._repeated = ""
@@ -190,7 +192,8 @@ class Consent:
     """
 
     def __init__(self, screen: Screen, mode: Literal["ask", "always", "never"]) -> None:
-        self.stopped = threading.Event()  # set to end the asking
+        # This flag ends the question.
+        self.stopped = threading.Event()
         self._screen = screen
         self._mode = mode
 
@@ -203,16 +206,15 @@ class Consent:
             raise BadInput(
                 "nobody is there to be asked; tools with effects run unasked only with --yes"
             )
-        call = f"{one_line(use.name)}({', '.join(f'{one_line(n)}={_spelt(v)}' for n, v in use.arguments.items())})"
+        arguments = [f"{one_line(name)}={_spelt(value)}" for name, value in use.arguments.items()]
+        call = f"{one_line(use.name)}({', '.join(arguments)})"
         if self._mode == "always":
             self._screen.print(f"  ! {call}", "magenta", copy=True)
             return True
-        with contextlib.suppress(
-            termios.error, ValueError, OSError
-        ):  # where no terminal is, nothing was typed ahead
-            termios.tcflush(
-                sys.stdin, termios.TCIFLUSH
-            )  # what was typed before the question is no answer to it
+        # Without a terminal nothing was typed ahead.
+        with contextlib.suppress(termios.error, ValueError, OSError):
+            # Keys typed before the question do not answer it.
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)
         self._screen.print(f"  ? {call} has effects. Run it? [y/N] ", "magenta", end="", copy=True)
         answer = self._answer()
         if not answer.endswith("\n") or not sys.stdin.isatty():
@@ -224,13 +226,14 @@ class Consent:
         ready = not sys.stdin.isatty()
         while not ready:
             ready = bool(select.select([sys.stdin], [], [], 0.1)[0])
-            if self.stopped.is_set():  # what is typed from now on is no answer
+            # Keys typed from now on do not answer it.
+            if self.stopped.is_set():
                 return ""
         return sys.stdin.readline()
 
 
 def _spelt(value: Any) -> str:
-    """An argument as the user must see it before agreeing: whole, or with what is missing counted."""
+    """An argument as the user must see it before agreeing: complete, or with a count."""
     text = msgspec.json.encode(value, enc_hook=str).decode()
     return (
         text if len(text) <= ASKED else f"{text[:ASKED]}… and {len(text) - ASKED:,} more characters"

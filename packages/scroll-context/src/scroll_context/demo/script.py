@@ -14,15 +14,17 @@ from scroll_context.models.scripted import Entry
 from scroll_context.view.wording import CELLS
 
 DAY = "2026-09-12"
-WINDOW = 6_000  # tokens: so small that the tour does not fit by far
+# The window in tokens is far too small for the tour.
+WINDOW = 6_000
 
 FIRST = (
-    "Nadia and I want to see Portugal again: Zürich to Porto on 12 September, and from there by car to Pinhão. "
-    "Find the flight and the road, and book the flight. You know how I like to travel."
+    "Nadia and I want to see Portugal again: Zürich to Porto on 12 September, and from there by "
+    "car to Pinhão. Find the flight and the road, and book the flight. You know how I like to "
+    "travel."
 )
 SECOND = (
-    "Now plan the whole tour, Porto to Lisbon: for each town the drive, a quiet room with parking, a table for the "
-    "evening and what to see. And think of Nadia's allergy."
+    "Now plan the whole tour, Porto to Lisbon: for each town the drive, a quiet room with "
+    "parking, a table for the evening and what to see. And think of Nadia's allergy."
 )
 THIRD = "Back to Porto for a moment: which room was your second choice there, and what did it cost?"
 FOURTH = "Good. Book all the rooms."
@@ -52,13 +54,15 @@ def flight_and_road() -> list[Entry]:
             'hits = ms.search("fly economy OR toll roads", role="user", k=4)\n'
             "for hit in hits:\n"
             '    print(hit["seq"], hit["snippet"][:70])',
-            headline="preferences | 240 fares in flights, 48 in routes | expand what the user said | ok",
+            headline=(
+                "preferences | 240 fares in flights, 48 in routes | expand what the user said | ok"
+            ),
         ),
         _chosen,
         _booked_flight,
         lambda request: (
-            f"Booked: {_line(request, 'booked')}. I took the cheapest economy fare and, because you want no toll "
-            "roads, the fastest road without any."
+            f"Booked: {_line(request, 'booked')}. I took the cheapest economy fare and, because "
+            "you want no toll roads, the fastest road without any."
         ),
     ]
 
@@ -78,8 +82,11 @@ def tour() -> list[Entry]:
         _reading(title, source, following)
         for (title, source), following in zip(steps, titles, strict=True)
     ]
-    told = f"The tour is planned: {', '.join(world.towns())}. No toll on any road, no walnuts on any table."
-    return [*entries, told]
+    texts = (
+        f"The tour is planned: {', '.join(world.towns())}. No toll on any road, no walnuts on any "
+        "table."
+    )
+    return [*entries, texts]
 
 
 def second_choice() -> list[Entry]:
@@ -87,8 +94,8 @@ def second_choice() -> list[Entry]:
     return [
         _expanding,
         lambda request: (
-            f"In Porto my second choice was {_line(request, '2.')}. "
-            f"I read that again at seq {_printed(request).partition(' ')[0]}; it had left my view long ago."
+            f"In Porto my second choice was {_line(request, '2.')}. I read that again at seq "
+            f"{_printed(request).partition(' ')[0]}; it had left my view long ago."
         ),
     ]
 
@@ -123,8 +130,9 @@ def after_the_kill() -> list[Entry]:
             headline="book rooms | what was booked before the crash is known | answer | ok",
         ),
         lambda request: (
-            f"All rooms are booked, the last one as {_printed(request).split()[-1]}. One booking was under way when "
-            "the process was killed, so I looked at the office's book first and booked nothing twice."
+            f"All rooms are booked, the last one as {_printed(request).split()[-1]}. One booking "
+            "was under way when the process was killed, so I looked at the office's book first "
+            "and booked nothing twice."
         ),
     ]
 
@@ -148,7 +156,8 @@ rooms = sorted((r for r in rooms if r["rating"] >= 8.5), key=lambda r: r["price_
 plan["{town}"] = {{"room": rooms[0]}}
 print("rooms in {town}: the cheapest of", len(rooms), "is", rooms[0]["name"])
 for n, r in enumerate(rooms[:6], 1):
-    print(f"{{n}}. {{r['name']}}, {{r['price_chf']}} CHF, rated {{r['rating']}}, {{r['street']}}")""",
+    print(f"{{n}}. {{r['name']}}, {{r['price_chf']}} CHF, rated {{r['rating']}}, \
+{{r['street']}}")""",
     "tables": """\
 safe = [t for t in find_tables("{town}") if "walnut" not in t["sweet"]]
 safe.sort(key=lambda t: -t["rating"])
@@ -171,9 +180,8 @@ def _chosen(request: Request) -> Reply:
     by them.
     """
     hits = _printed(request).splitlines()
-    economy, toll = (
-        _first(line.split()[0] for line in hits if word in line) for word in ("economy", "toll")
-    )
+    economy = _first(line.split()[0] for line in hits if "economy" in line)
+    toll = _first(line.split()[0] for line in hits if "toll" in line)
     return exec_cell(
         f"for row in ms.expand([{economy}, {toll}]):\n"
         '    print(row["seq"], row["content"][:70])\n'
@@ -183,7 +191,10 @@ def _chosen(request: Request) -> Reply:
         'route = min(free, key=lambda r: r["minutes"])\n'
         'print("flight", flight["flight"], flight["price_chf"], "CHF")\n'
         'print("route", route["route"], route["minutes"], "min")',
-        headline=f"choose | seq {economy}: economy only; seq {toll}: no toll roads | book the flight | ok",
+        headline=(
+            f"choose | seq {economy}: economy only; seq {toll}: no toll roads | book the flight | "
+            "ok"
+        ),
     )
 
 
@@ -191,7 +202,8 @@ def _booked_flight(request: Request) -> Reply:
     flight, road = (_line(request, word).split()[0] for word in ("flight", "route"))
     return exec_cell(
         'done = book("flight " + flight["flight"], 2 * flight["price_chf"])\n'
-        'print("booked", flight["flight"], "for two,", done["price_chf"], "CHF,", done["reference"])',
+        'print("booked", flight["flight"], "for two,", done["price_chf"], "CHF,", '
+        'done["reference"])',
         headline=f"book flight | cheapest economy {flight}, fastest toll-free {road} | answer | ok",
     )
 
@@ -202,7 +214,7 @@ def _expanding(request: Request) -> Reply:
     """
     lines = [line.removeprefix("- seq ").partition(": ") for line in _index(request)]
     where = next(
-        (where for where, _, said in lines if "rooms in Porto" in said.partition("|")[0]),
+        (where for where, _, headline in lines if "rooms in Porto" in headline.partition("|")[0]),
         lines[0][0],
     )
     spans = re.findall(r"(\d+)(?:-(\d+))?", where.partition("(")[0])
@@ -231,7 +243,8 @@ def _printed(request: Request) -> str:
     text = next(
         (message.text for message in reversed(request.messages) if message.role == "tool"), ""
     )
-    return re.sub(r"\n\[[^\n]*\]$", "", text)  # without the line that tells calls and seconds
+    # The line with calls and seconds differs from run to run.
+    return re.sub(r"\n\[[^\n]*\]$", "", text)
 
 
 def _line(request: Request, start: str) -> str:
@@ -244,8 +257,8 @@ def _index(request: Request) -> Iterator[str]:
     """The lines of the index for this session's own work, oldest first; those of earlier sessions
     have dates.
     """
-    shown = _first(message.text for message in request.messages if CELLS.header in message.text)
-    lines = shown.partition(CELLS.header)[2].splitlines()
+    index = _first(message.text for message in request.messages if CELLS.header in message.text)
+    lines = index.partition(CELLS.header)[2].splitlines()
     return (
         line
         for line in lines
@@ -253,9 +266,9 @@ def _index(request: Request) -> Iterator[str]:
     )
 
 
-def _first(found: Iterator[str]) -> str:
-    for one in found:
-        return one
+def _first(texts: Iterator[str]) -> str:
+    for text in texts:
+        return text
     raise NotShown(
         "the model was not shown what it needs to go on; the demonstration cannot be right"
     )

@@ -50,10 +50,12 @@ from scroll_context.view.tokens import estimate
 from scroll_context.view.working import WorkingView, render
 
 SESSION = "trip-4-september"
-SLOW_AT = 3  # the booking, counted in the process that is killed, whose answer never comes
+# The booking, counted in the process that is killed, whose answer never comes.
+SLOW_AT = 3
 WIDTH = 80
 BAR = 30
-LINES = 9  # of what a cell printed
+# Lines of printed output that are shown.
+LINES = 9
 
 
 class Stage:
@@ -99,11 +101,12 @@ class Stage:
     def bar(self, label: str, tokens: int) -> None:
         """How full the window was, with the mark above which something leaves."""
         full, high = round(BAR * min(tokens / WINDOW, 1)), round(BAR * Budget(WINDOW).high)
-        cells = "".join("█" if at < full else "┊" if at == high else "░" for at in range(BAR))
-        shown = Text.assemble(
+        empty = "".join("┊" if at == high else "░" for at in range(full, BAR))
+        cells = "█" * full + empty
+        line = Text.assemble(
             f"     {label[:30]:<31}", (cells, "red" if full >= high else "green"), f" {tokens:>6,}"
         )
-        self._console.print(shown, no_wrap=True)
+        self._console.print(line, no_wrap=True)
 
     def check(self, claim: str, holds: bool) -> None:
         """A claim and whether it is true."""
@@ -132,16 +135,17 @@ class Story:
         self.book = book
         self.office = world.Office(book)
         self.flights = world.search_flights("ZRH", "OPO", dt.date.fromisoformat(script.DAY))
-        self.witness: dict[int, str] = {}  # by seq
-        self.requests = self.largest = self.folded = self.evicted = 0  # during the tour
+        # The originals by seq.
+        self.witness: dict[int, str] = {}
+        # Requests during the tour.
+        self.requests = self.largest = self.folded = self.evicted = 0
 
     def play(self) -> int:
         """Tell the whole story in a new store; returns how many claims were false."""
         with Store(self.folder, create=True) as store:
             self.import_the_past(store)
-            options = SessionOptions(
-                reach="all"
-            )  # the imported conversations are sessions of their own
+            # The imported conversations are sessions of their own.
+            options = SessionOptions(reach="all")
             with Session.open(
                 store,
                 session_id=SESSION,
@@ -242,17 +246,17 @@ class Story:
         bulk = sum(
             len(log.text(event).encode()) for event in events if event.kind == Kind.TOOL_RESULT
         )
-        shown = sum(
+        printed = sum(
             len(event.content.encode()) for event in events if event.kind == Kind.OBSERVATION
         )
-        fares = [one for one in self.flights if one["cabin"] == "economy"]
-        cheapest = min(fares, key=lambda one: int(one["price_chf"]))["flight"]
+        fares = [flight for flight in self.flights if flight["cabin"] == "economy"]
+        cheapest = min(fares, key=lambda flight: int(flight["price_chf"]))["flight"]
         stage.check(
-            f"{bulk:,} bytes of results are in variables; {shown:,} bytes were shown",
-            shown * 20 < bulk,
+            f"{bulk:,} bytes of results are in variables; {printed:,} bytes were shown",
+            printed * 20 < bulk,
         )
         stage.check("cheapest economy fare, by what was said at seq 5", cheapest in answer)
-        booked = [one["item"] for one in self.office.entries]
+        booked = [flight["item"] for flight in self.office.entries]
         stage.check("the flight is booked once", booked == [f"flight {cheapest}"])
 
     def the_tour(self, agent: Agent) -> None:
@@ -294,14 +298,15 @@ class Story:
         ]
         second = sorted(quiet, key=lambda room: int(room["price_chf"]))[1]
         stage.check("the answer is right", f"{second['name']}, {second['price_chf']} CHF" in answer)
-        shown = canonical(explain(store, asked).messages).decode()
+        request_text = canonical(explain(store, asked).messages).decode()
         stage.check(
-            "and it was nowhere in the view when the question came", second["name"] not in shown
+            "and it was nowhere in the view when the question came",
+            second["name"] not in request_text,
         )
         return asked
 
     def killed_while_booking(self) -> None:
-        """Another process goes on with the session, and is killed while a tool with effects runs."""
+        """Another process resumes the session, and is killed while a tool with effects runs."""
         stage = self.stage
         stage.act("5  kill -9", "Another process resumes the session and books the rooms.")
         stage.says("user", script.FOURTH)
@@ -314,10 +319,11 @@ class Story:
             str(self.folder),
             str(self.book),
         ]
+        # What a killed process leaves goes with the scratch.
         litter = {
             **os.environ,
             "TMPDIR": str(self.book.parent),
-        }  # what a killed process leaves goes with the scratch
+        }
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=litter
         ) as child:
@@ -325,7 +331,8 @@ class Story:
             try:
                 heard = child.stdout.readline().strip()
             finally:
-                child.kill()  # whatever ends the demonstration, too
+                # This holds whatever ends the demonstration.
+                child.kill()
             status = child.wait()
             if heard != "silent":
                 stage.fact(child.stderr.read()[-400:], "red")
@@ -350,22 +357,22 @@ class Story:
         with Session.resume(
             store, SESSION, tools=self.office.tools(), confirm=self.confirm
         ) as session:
-            told = next(
+            notice = next(
                 event
                 for event in reversed(store.log.tail(9, session_id=SESSION))
                 if event.kind == Kind.NOTICE
             )
             stage.line("Resumed from the log. What the model is told:", "cyan")
-            stage.printed(told.content)
+            stage.printed(notice.content)
             answer = self.ask(
                 Agent(session, script.model(script.after_the_kill())), None, self.show_cell
             )
-            kept = session.environment.kernel.execute(
+            cell = session.environment.kernel.execute(
                 "import json; print(json.dumps(flights))"
             ).printed
-            same = msgspec.json.decode(kept) == self.flights
+            same = msgspec.json.decode(cell) == self.flights
             stage.check("`flights`, bound two processes ago, is there, row for row", same)
-            items, rooms = [one["item"] for one in self.office.entries], len(world.towns())
+            items, rooms = [entry["item"] for entry in self.office.entries], len(world.towns())
             once = (
                 len(items) == len(set(items)) == rooms + 1
                 and self.office.entries[-1]["reference"] in answer
@@ -379,17 +386,19 @@ class Story:
         """
         left = explain(session.store, session.store.log.last_seq()).departures
         seqs = sorted(
-            seq for one in left for seq in range(one.seq, one.last + 1) if seq in self.witness
+            seq
+            for departure in left
+            for seq in range(departure.seq, departure.last + 1)
+            if seq in self.witness
         )
         source = (
             f"import hashlib\nfor row in ms.expand({seqs}):\n"
             '    print(row["seq"], hashlib.sha256(row["content"].encode()).hexdigest())'
         )
         printed = session.environment.kernel.execute(source).printed.decode()
-        found = {
-            int(seq): digest for seq, digest in (line.split() for line in printed.splitlines())
-        }
-        same = bool(seqs) and found == {seq: self.witness[seq] for seq in seqs}
+        pairs = map(str.split, printed.splitlines())
+        originals = {int(seq): digest for seq, digest in pairs}
+        same = bool(seqs) and originals == {seq: self.witness[seq] for seq in seqs}
         self.stage.check(
             f"all {len(seqs)} events that left the view expand to the same bytes", same
         )
@@ -401,23 +410,28 @@ class Story:
             "6  What did the model see, and why?",
             f"scroll explain {asked_at}   (the question about Porto)",
         )
-        found = explain(store, asked_at)
-        system, index, *live = (estimate(canonical(message).decode()) for message in found.messages)
-        seen = f"{len(found.messages)} messages, {found.reported:,} tokens, {found.cached:,} of them from cache"
+        explanation = explain(store, asked_at)
+        system, index, *live = (
+            estimate(canonical(message).decode()) for message in explanation.messages
+        )
+        seen = (
+            f"{len(explanation.messages)} messages, {explanation.reported:,} tokens, "
+            f"{explanation.cached:,} of them from cache"
+        )
         stage.fact(seen, "")
         stage.fact(
             f"by estimate: system prompt {system:,}, index {index:,}, conversation {sum(live):,}",
             "",
         )
         for how in ("folded", "evicted"):
-            left = [one for one in found.departures if one.how == how]
+            left = [departure for departure in explanation.departures if departure.how == how]
             stage.fact(
                 f"{len(left)} {how}; the last of them, seq {left[-1].seq}-{left[-1].last}:", ""
             )
             stage.fact(f"  why: plan {left[-1].plan}, {left[-1].reason}", "dim")
             stage.fact(f"  now: {left[-1].now}", "dim")
         stage.check(
-            "rebuilt from the log, the request has the hash that was recorded", found.verified
+            "rebuilt from the log, the request has the hash that was recorded", explanation.verified
         )
 
     def the_sums(self, store: Store) -> None:
@@ -429,14 +443,14 @@ class Story:
         stage.act("7  The sums")
         events = list(lineage(store, SESSION))
         spent = accounts(events)
-        kept, bulk = without_eviction(events, store)
+        sizes, bulk = without_eviction(events, store)
         for name, value, remark in (
             (
                 f"tokens sent in {spent.requests} requests",
                 f"{spent.input_tokens:,}",
                 f"largest {spent.largest:,}",
             ),
-            ("the same, had nothing been evicted", f"{sum(kept):,}", f"largest {max(kept):,}"),
+            ("the same, had nothing been evicted", f"{sum(sizes):,}", f"largest {max(sizes):,}"),
             ("and with tool results in the prompt", f"{sum(bulk):,}", f"largest {max(bulk):,}"),
             (
                 "of the input, repeated prefix",
@@ -453,7 +467,7 @@ class Story:
 def without_eviction(events: list[Event], store: Store) -> tuple[list[int], list[int]]:
     """Tokens of each request, had nothing left the view; then the same with tool results in it."""
     view, system, tools, results = WorkingView(), "", "", 0
-    kept: list[int] = []
+    sizes: list[int] = []
     bulk: list[int] = []
     for event in events:
         if event.kind == Kind.SESSION and "tools" in event.metadata:
@@ -463,11 +477,11 @@ def without_eviction(events: list[Event], store: Store) -> tuple[list[int], list
         elif event.kind == Kind.REQUEST:
             messages = render(view, system, event.metadata["digest"]).messages
             texts = (tools, *(canonical(message).decode() for message in messages))
-            kept.append(sum(map(quarter_of_characters, texts)))
-            bulk.append(kept[-1] + results)
+            sizes.append(sum(map(quarter_of_characters, texts)))
+            bulk.append(sizes[-1] + results)
         if event.kind != Kind.EVICTION:
             view.add(event)
-    return kept, bulk
+    return sizes, bulk
 
 
 def book_until_silence(folder: Path, book: Path) -> None:

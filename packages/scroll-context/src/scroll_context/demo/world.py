@@ -67,10 +67,11 @@ def search_flights(origin: str, destination: str, day: dt.date) -> list[Row]:
 def search_routes(start: str, end: str) -> list[Row]:
     """Ways to drive: route, via, km, minutes, toll_chf, directions."""
     luck = random.Random(f"{start}-{end}")
-    known, between = places()["towns"], towns()
+    town_names, between = places()["towns"], towns()
     distance = (
         sum(
-            known[town]["km"] for town in between[between.index(start) + 1 : between.index(end) + 1]
+            town_names[town]["km"]
+            for town in between[between.index(start) + 1 : between.index(end) + 1]
         )
         or 60
     )
@@ -135,6 +136,11 @@ def find_tables(town: str) -> list[Row]:
     ]
 
 
+def _crowd(luck: random.Random) -> dict[str, int]:
+    """How crowded a place is, by the hour, in percent."""
+    return {f"{hour}:00": int(luck.random() * 100) for hour in range(9, 19)}
+
+
 @tool
 def find_sights(town: str) -> list[Row]:
     """What to see: name, minutes, price_chf, crowd by the hour."""
@@ -144,7 +150,7 @@ def find_sights(town: str) -> list[Row]:
             "name": name,
             "minutes": 30 + 15 * int(luck.random() * 7),
             "price_chf": int(luck.random() * 14),
-            "crowd": {f"{hour}:00": int(luck.random() * 100) for hour in range(9, 19)},
+            "crowd": _crowd(luck),
         }
         for name in places()["towns"][town]["sights"]
     ]
@@ -194,7 +200,8 @@ class Office:
             self._made += 1
             if self._made == self._slow_at:
                 self._on_slow()
-                threading.Event().wait()  # booked, but the answer is never sent
+                # Booked, but the answer is never sent.
+                threading.Event().wait()
             return entry
 
         @tool

@@ -47,7 +47,7 @@ class EndpointEmbedder:
             )
         except self._failures as error:
             raise ModelUnavailable(f"the embeddings endpoint failed: {error}") from error
-        return [one.embedding for one in sorted(answer.data, key=lambda one: one.index)]
+        return [item.embedding for item in sorted(answer.data, key=lambda item: item.index)]
 
 
 class LocalEmbedder:

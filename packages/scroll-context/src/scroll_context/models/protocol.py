@@ -30,7 +30,8 @@ from scroll_context.messages import Message, Thinking, ToolCall, ToolSpec
 DEFAULT_WINDOW = 128_000
 """Context window in tokens, assumed when neither the caller nor the provider's data names one."""
 
-RETRIES = 4  # attempts after the first that a model gets for each reply, unless told otherwise
+# How often a failed reply is asked for again by default.
+RETRIES = 4
 
 NO_OUTPUT = "(no output)"
 NO_RESULT = "(no result was recorded for this call)"
@@ -53,10 +54,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     max_tokens: int | None = None
     temperature: float | None = None
-    thinking: bool | str | None = None  # True, False, or an effort such as "low", "medium", "high"
-    extra: dict[
-        str, Any
-    ] = {}  # other settings by their pydantic-ai name, passed through as they are
+    # True, False, or an effort such as "low", "medium", "high".
+    thinking: bool | str | None = None
+    # Other settings by their pydantic-ai name, passed through as they are.
+    extra: dict[str, Any] = {}
 
     def over(self, defaults: "Settings") -> "Settings":
         """These settings, with `defaults` where a field is not set."""
@@ -112,11 +113,12 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_calls: tuple[ToolCall, ...] = ()
     thinking: tuple[Thinking, ...] = ()
     usage: Usage = Usage()
-    finish_reason: str = (
-        ""  # stop, tool_call, length, content_filter, error, a provider's own; "" when not reported
-    )
-    model: str = ""  # the name the provider answered under, often a dated version
-    cost: float | None = None  # US dollars, when a price is known
+    # One of stop, tool_call, length, content_filter, error, or a provider's own; "" if unreported.
+    finish_reason: str = ""
+    # The name the provider answered under, often a dated version.
+    model: str = ""
+    # US dollars, when a price is known.
+    cost: float | None = None
 
     def message(self) -> Message:
         """This reply as a message of the conversation."""
@@ -175,9 +177,8 @@ def well_formed(messages: Iterable[Message]) -> list[Message]:
     still in the log.
     """
     out: list[Message] = []
-    open_calls: dict[
-        str, str
-    ] = {}  # id to tool name: asked for by the newest assistant message, not answered
+    # Calls of the newest assistant message without a result, as id to tool name.
+    open_calls: dict[str, str] = {}
 
     def answer_the_rest() -> None:
         for call_id, name in open_calls.items():

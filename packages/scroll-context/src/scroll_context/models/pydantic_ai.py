@@ -37,15 +37,15 @@ from scroll_context.models.translate import ThinkTags, as_model_error
 
 T = TypeVar("T")
 
-POLL_SECONDS = 0.05  # how soon a set `cancel` is noticed
-CLOSING_SECONDS = 5.0  # how long a cancelled request may take to close its connection
+# How soon a set `cancel` is noticed.
+POLL_SECONDS = 0.05
+# How long a cancelled request may take to close its connection.
+CLOSING_SECONDS = 5.0
 COMPATIBLE = "openai-compatible"
-_Joined = codecs.getincrementaldecoder(
-    "utf-16-le"
-)  # holds back half of a pair that was cut between two chunks
-_IN_PYTHON = re.compile(
-    r" or pass it via `[^`]*`"
-)  # the part of a remedy that cannot be done on a command line
+# The decoder holds back half of a pair that was cut between two chunks.
+_Joined = codecs.getincrementaldecoder("utf-16-le")
+# The part of a remedy that cannot be done on a command line.
+_IN_PYTHON = re.compile(r" or pass it via `[^`]*`")
 PROFILE = {
     # pydantic-ai sees a tag only when it is a chunk of its own; `ThinkTags` does it for any cut.
     "thinking_tags": ("\0think\0", "\0/think\0"),
@@ -88,10 +88,10 @@ class ConnectedModel:
         cancel: threading.Event | None = None,
         timeout: float | None = None,
     ) -> Reply:
-        shown: list[str] = []
+        pieces: list[str] = []
 
         def show(piece: str) -> None:
-            shown.append(piece)
+            pieces.append(piece)
             if on_text is not None:
                 on_text(piece)
 
@@ -101,14 +101,15 @@ class ConnectedModel:
                     return await self._respond(request, emit)
             except TimeoutError:
                 raise ModelUnavailable(
-                    f"{self.name} did not finish its reply within {timeout:g} s. Nothing was lost; try again."
+                    f"{self.name} did not finish its reply within {timeout:g} s. Nothing was "
+                    "lost; try again."
                 ) from None
 
         try:
             response = run_streaming(work, on_text=show, cancel=cancel)
         except Cancelled:
             raise ModelCancelled(
-                "the reply was stopped by the caller", partial="".join(shown)
+                "the reply was stopped by the caller", partial="".join(pieces)
             ) from None
         reply = translate.reply(response, cost=self._cost(response))
         if not self._stream and on_text is not None and reply.text:
@@ -139,14 +140,15 @@ class ConnectedModel:
                 response = stream.get()
             if held := tags.feed(joined.decode(b"", final=True)) + tags.finish():
                 emit(held)
-        except Exception as error:  # noqa: BLE001 - foreign code: SDKs raise their own and their parsers' errors
+        except Exception as error:  # noqa: BLE001 - SDKs raise errors of their parsers too
             raise as_model_error(error, self.name, self._secret) from None
         if response.finish_reason is None and "finish_reason" not in (
             response.provider_details or {}
         ):
             raise ModelUnavailable(
-                f"the reply of {self.name} was cut off: the stream ended without a finish reason. Nothing was "
-                "lost; try again. If the server never sends one, connect with stream=False."
+                f"the reply of {self.name} was cut off: the stream ended without a finish reason. "
+                "Nothing was lost; try again. If the server never sends one, connect with "
+                "stream=False."
             )
         return response
 
@@ -154,7 +156,8 @@ class ConnectedModel:
         settings = asked.over(self._settings)
         out: dict[str, Any] = {"max_retries": 0}
         if self._model.system == "anthropic":
-            out["anthropic_cache_instructions"] = True  # covers the tools too, which come before
+            # The mark covers the tools too, which come before.
+            out["anthropic_cache_instructions"] = True
         for key in ("max_tokens", "temperature", "thinking"):
             if (value := getattr(settings, key)) is not None:
                 out[key] = value
@@ -168,7 +171,8 @@ class ConnectedModel:
         try:
             return float(response.cost().total_price)
         except (LookupError, ValueError, AssertionError):
-            return None  # no price is known for this model, or it did not report its usage
+            # No price is known for this model, or it did not report its usage.
+            return None
 
 
 class Cancelled(Exception):
@@ -187,9 +191,8 @@ def run_streaming(
     The calling thread stays open to Ctrl-C and to `cancel`. However the wait ends, the coroutine is
     cancelled and gets a few seconds to close its connection before this function returns.
     """
-    pieces: queue.SimpleQueue[str | None] = (
-        queue.SimpleQueue()
-    )  # None says that the coroutine has ended
+    # None says that the coroutine has ended.
+    pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     started, ended = threading.Event(), threading.Event()
 
     async def emitting() -> T:
@@ -276,13 +279,14 @@ def _compatible(model_name: str, base_url: str, api_key: str | None) -> ForeignM
 
 
 def _provider(name: str, base_url: str | None, api_key: str | None) -> Provider[Any]:
-    given = {"base_url": base_url, "api_key": api_key}
+    options = {"base_url": base_url, "api_key": api_key}
     make = cast(Callable[..., Provider[Any]], infer_provider_class(name))
     try:
-        return make(**{key: value for key, value in given.items() if value is not None})
+        return make(**{key: value for key, value in options.items() if value is not None})
     except TypeError:
         raise BadInput(
-            f"the provider {name} does not take a base URL or a key here; use its environment variables"
+            f"the provider {name} does not take a base URL or a key here; use its environment "
+            "variables"
         ) from None
 
 

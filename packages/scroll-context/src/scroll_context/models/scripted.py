@@ -82,17 +82,15 @@ class ScriptedModel:
     ) -> None:
         self.name = name
         self.window = window
-        self.requests: deque[Request] = deque(
-            maxlen=keep
-        )  # the newest `keep` requests, oldest first
+        # The newest `keep` requests, oldest first.
+        self.requests: deque[Request] = deque(maxlen=keep)
         self.steps = 0
         self._script = script
         self._count = count
         self._chunk = chunk
         self._pace = pace
-        self._previous: list[
-            tuple[bytes, int]
-        ] = []  # the units of the request before, with their tokens
+        # The parts of the previous request, with their tokens.
+        self._previous: list[tuple[bytes, int]] = []
         self._lock = threading.Lock()
 
     def reply(
@@ -181,12 +179,12 @@ def _unmarked(message: Message) -> Message:
     return msgspec.structs.replace(message, cache_mark=False) if message.cache_mark else message
 
 
-def _shared(one: bytes, other: bytes) -> int:
+def _shared(first: bytes, second: bytes) -> int:
     """Length of the common beginning, by halving."""
-    low, high = 0, min(len(one), len(other))
+    low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[:middle] == other[:middle]:
+        if first[:middle] == second[:middle]:
             low = middle
         else:
             high = middle - 1

@@ -53,7 +53,8 @@ FINISH_REASONS = dict.fromkeys(
     ("eos", "eos_token", "end_turn", "end", "stop_sequence", "complete", "completed"), "stop"
 )
 UNREADABLE = "unreadable_arguments"
-IN_TAGS = "content"  # pydantic-ai's own id for thinking that was written into the text
+# The id that pydantic-ai gives to thinking that was written into the text.
+IN_TAGS = "content"
 
 
 def parameters(messages: Sequence[Message], tools: Iterable[ToolSpec]) -> ModelRequestParameters:
@@ -112,7 +113,7 @@ def reply(response: foreign.ModelResponse, *, cost: float | None = None) -> Repl
         elif isinstance(part, foreign.ThinkingPart):
             thinking.append(_thinking(part, provider))
         elif isinstance(part, foreign.ToolCallPart):
-            call = _tool_call(part, provider, {known.id for known in calls})
+            call = _tool_call(part, provider, {earlier.id for earlier in calls})
             calls.append(call)
             if part.id:
                 item_ids[call.id] = part.id
@@ -124,7 +125,8 @@ def reply(response: foreign.ModelResponse, *, cost: float | None = None) -> Repl
         thinking[-1] = msgspec.structs.replace(
             thinking[-1], opaque={**thinking[-1].opaque, "items": item_ids}
         )
-    usage, said = response.usage, str((response.provider_details or {}).get("finish_reason") or "")
+    usage = response.usage
+    reason = str((response.provider_details or {}).get("finish_reason") or "")
     return Reply(
         text=text,
         tool_calls=tuple(calls),
@@ -136,7 +138,7 @@ def reply(response: foreign.ModelResponse, *, cost: float | None = None) -> Repl
             cache_write_tokens=usage.cache_write_tokens,
         ),
         # a server may have words of its own for it, and a reply that was cut must not look whole
-        finish_reason=response.finish_reason or FINISH_REASONS.get(said.lower(), said),
+        finish_reason=response.finish_reason or FINISH_REASONS.get(reason.lower(), reason),
         model=response.model_name or "",
         cost=cost,
     )
@@ -168,7 +170,8 @@ def _request_parts(message: Message, marks: bool) -> list[foreign.ModelRequestPa
             result,
             foreign.UserPromptPart(content=message.tail if after == [message.tail] else after),
         ]
-    if not marks:  # one text, since not every compatible server takes a list
+    # It is one text because not every compatible server takes a list.
+    if not marks:
         return [
             foreign.UserPromptPart(content="\n\n".join(filter(None, (message.text, message.tail))))
         ]
@@ -185,9 +188,8 @@ def _response(message: Message, provider: str) -> foreign.ModelResponse:
         kind = thought.opaque.get("id")
         if kind == IN_TAGS:
             in_tags += f"{OPEN}{thought.text}{CLOSE}\n\n"
-        elif (
-            kind or thought.signature
-        ):  # without either it could only go back as if the model had said it
+        # Without either it could only go back as if the model had said it.
+        elif kind or thought.signature:
             parts.append(
                 foreign.ThinkingPart(
                     content=thought.text,
@@ -236,11 +238,12 @@ def _thinking(part: foreign.ThinkingPart, provider: str) -> Thinking:
 
 
 def _tool_call(part: foreign.ToolCallPart, provider: str, taken: set[str]) -> ToolCall:
-    given = call_id = _unicode(part.tool_call_id)
+    provider_id = call_id = _unicode(part.tool_call_id)
     copy = 1
-    while call_id in taken:  # some servers give every call of a reply the same id
+    # Some servers give every call of a reply the same id.
+    while call_id in taken:
         copy += 1
-        call_id = f"{given}-{copy}"
+        call_id = f"{provider_id}-{copy}"
     opaque = _plain(part.provider_details) if part.provider_details else {}
     return ToolCall(
         call_id,
@@ -297,7 +300,8 @@ class ThinkTags:
 
     def __init__(self) -> None:
         self.thinking: list[str] = []
-        self._held = ""  # text whose meaning depends on what follows
+        # The meaning of this text depends on the next piece.
+        self._held = ""
         self._at_head = True
 
     def feed(self, piece: str) -> str:
@@ -309,7 +313,8 @@ class ThinkTags:
             thought, _, self._held = text.removeprefix(OPEN).partition(CLOSE)
             self.thinking.append(thought)
         if text.startswith(OPEN) or OPEN.startswith(text):
-            return ""  # inside a block, or nothing yet, or a tag that may still be completed
+            # Inside a block, or nothing yet, or a tag that may still be completed.
+            return ""
         return self._release()
 
     def finish(self) -> str:
@@ -326,12 +331,13 @@ class ThinkTags:
         return text.lstrip() if self.thinking else text
 
 
-# errors -----------------------------------------------------------------------------------------------------
+# errors -----------------------------------------------------------------------------------------
 
 SECRET = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|key)[-_][\w*.\-]{6,}|\bAIza[\w\-]{10,}|\bbearer\s+\S+", re.IGNORECASE
 )
-SHORTEST_SECRET = 6  # anything shorter is a placeholder, and would be found in ordinary words
+# Anything shorter is a placeholder, and would be found in ordinary words.
+SHORTEST_SECRET = 6
 LONGEST_TEXT = 500
 
 
@@ -339,44 +345,44 @@ def as_model_error(error: Exception, name: str, secret: str = "") -> ModelError:
     """The error of ours for one that a provider or its client library raised while `name` was
     replying.
     """
-    said = _said(error, secret)
+    text = _error_text(error, secret)
     status = error.status_code if isinstance(error, foreign_errors.ModelHTTPError) else None
     where = f"{name} (HTTP {status})" if status else name
     if isinstance(error, foreign_errors.ModelQuotaExceededError):
         return ModelRefused(
-            f"{where} refused: {said}. The account is out of credit: top it up, then resume."
+            f"{where} refused: {text}. The account is out of credit: top it up, then resume."
         )
     # A limit on tokens a minute is worded like an overflow, but passes with time.
-    if status not in PASSING_STATUS and _is_overflow(error, status, said):
+    if status not in PASSING_STATUS and _is_overflow(error, status, text):
         return ContextOverflow(
-            f"{where} says that the request is too long: {said}. Nothing was lost; send a smaller view, or "
-            "set the model's window to what the provider allows.",
-            tokens=token_count(said),
-            limit=token_limit(said),
+            f"{where} says that the request is too long: {text}. Nothing was lost; send a smaller "
+            "view, or set the model's window to what the provider allows.",
+            tokens=token_count(text),
+            limit=token_limit(text),
         )
     if isinstance(error, foreign_errors.ModelAuthenticationError):
         return ModelRefused(
-            f"{where} refused the credentials: {said}. Check the API key and what it may use."
+            f"{where} refused the credentials: {text}. Check the API key and what it may use."
         )
     if isinstance(error, foreign_errors.ModelNotFoundError):
         return ModelRefused(
-            f"{where} was not found: {said}. Check the model's name and the base URL."
+            f"{where} was not found: {text}. Check the model's name and the base URL."
         )
     if _is_rejection(error, status):
         return ModelRefused(
-            f"{where} rejected the request: {said}. Sending it again unchanged will not help."
+            f"{where} rejected the request: {text}. Sending it again unchanged will not help."
         )
     return ModelUnavailable(
-        f"{where} failed for now: {said}. Nothing was lost; try again, or resume later.",
+        f"{where} failed for now: {text}. Nothing was lost; try again, or resume later.",
         retry_after=error.retry_after if isinstance(error, foreign_errors.ModelAPIError) else None,
     )
 
 
-def _is_overflow(error: Exception, status: int | None, said: str) -> bool:
+def _is_overflow(error: Exception, status: int | None, text: str) -> bool:
     return (
         isinstance(error, foreign_errors.ModelContextWindowExceededError)
         or status == 413
-        or has_overflow_phrase(said)
+        or has_overflow_phrase(text)
     )
 
 
@@ -391,7 +397,7 @@ def _is_rejection(error: Exception, status: int | None) -> bool:
     return isinstance(error, rejections)
 
 
-def _said(error: Exception, secret: str) -> str:
+def _error_text(error: Exception, secret: str) -> str:
     """What the provider said, in one short line and without keys."""
     body = getattr(error, "body", None)
     text = message_in(body) or (str(body) if body else str(error)) or type(error).__name__
