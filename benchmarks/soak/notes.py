@@ -11,15 +11,16 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from scroll_context.events import Draft
+from scroll_context.log.backend import Written
 from scroll_context.log.columns import TableRow
-from scroll_context.log.rows import PreparedRow, event_from_row
-from scroll_context.log.writer import Written
+from scroll_context.log.commits import Ticket
+from scroll_context.log.rows import event_from_row
 from scroll_context.store import Store
 
 NEWS = frozenset({"ok", "began", "clock jumped", "incomplete, and said so"})
@@ -71,13 +72,15 @@ class Ledger:
 
     def watch(self, store: Store) -> None:
         """From now on note the appends to this store."""
-        write = store.log.write
+        commit = store.log.commits.commit
 
-        def noting(rows: list[PreparedRow], epoch: int | None = None) -> list[Written]:
-            written = write(rows, epoch)
+        def noting(
+            ticket: Ticket, enqueue: Callable[[Ticket], None] | None = None
+        ) -> list[Written]:
+            written = commit(ticket, enqueue)
             events = [
                 event_from_row(TableRow(at.seq, *row.columns, at.chain, row.nonce, None))
-                for row, at in zip(rows, written, strict=True)
+                for (row, _), at in zip(ticket.rows, written, strict=True)
             ]
             lines = (
                 (
@@ -89,7 +92,7 @@ class Ledger:
             os.write(self._handle, "".join(lines).encode())
             return written
 
-        store.log.write = noting  # type: ignore[method-assign]
+        store.log.commits.commit = noting  # type: ignore[method-assign]
 
 
 def acknowledged(folder: Path) -> Iterator[tuple[int, str, str]]:

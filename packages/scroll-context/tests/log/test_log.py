@@ -332,9 +332,9 @@ def test_all_who_wait_are_written_in_one_commit(log: EventLog) -> None:
     holder = sqlite3.connect(log.path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     threads = [appending(log, "waits for the file")]
-    wait_for(lambda: log._write_lock.locked() and not log._queue)
+    wait_for(lambda: log.commits.running.locked() and not log.commits.waiting)
     threads += [appending(log, f"waits for the first, {n}") for n in range(7)]
-    wait_for(lambda: len(log._queue) == 7)
+    wait_for(lambda: log.commits.waiting == 7)
     holder.execute("ROLLBACK")
     join(*threads)
     holder.close()
@@ -372,8 +372,8 @@ def test_an_interrupted_caller_leaves_the_queue_and_keeps_nobody_waiting(
     holder = sqlite3.connect(log.path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     threads = [appending(log, "first")]
-    wait_for(lambda: log._write_lock.locked() and not log._queue)
-    threads.append(interrupt(lambda: len(log._queue) == 1))
+    wait_for(lambda: log.commits.running.locked() and not log.commits.waiting)
+    threads.append(interrupt(lambda: log.commits.waiting == 1))
     with pytest.raises(KeyboardInterrupt):
         log.append(Draft(content="interrupted while waiting for the first"))
     threads.append(appending(log, "later"))
@@ -389,9 +389,9 @@ def test_an_interrupted_writer_hands_the_pen_on(log: EventLog, interrupt: Interr
     threads: list[threading.Thread] = []
 
     def other_waits() -> bool:
-        if log._write_lock.locked() and not log._queue and not threads:
+        if log.commits.running.locked() and not log.commits.waiting and not threads:
             threads.append(appending(log, "waits for the writer"))
-        return bool(threads) and len(log._queue) == 1
+        return bool(threads) and log.commits.waiting == 1
 
     interrupting = interrupt(other_waits)
     with pytest.raises(KeyboardInterrupt):

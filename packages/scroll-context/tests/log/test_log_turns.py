@@ -47,7 +47,7 @@ def test_a_lead_that_comes_while_a_caller_is_about_to_wait(
     """
     joined, writing, queued = threading.Event(), threading.Event(), threading.Event()
     write, said = log.backend.write, {}
-    monkeypatch.setattr(log, "_queue_lock", Delayed(log._queue_lock, joined, queued))
+    monkeypatch.setattr(log.commits, "_lock", Delayed(log.commits._lock, joined, queued))
 
     def slowly(rows: list[Any]) -> Any:
         if threading.current_thread().name == "first":
@@ -68,7 +68,7 @@ def test_a_lead_that_comes_while_a_caller_is_about_to_wait(
     second.start()
     first.join(60)
     third.start()
-    while len(log._queue) < 2:
+    while log.commits.waiting < 2:
         assert third.is_alive()
     queued.set()
     for thread in (second, third):

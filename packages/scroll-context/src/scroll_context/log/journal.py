@@ -2,11 +2,10 @@
 
 Everything that happens in a session is appended here and nowhere else: what the user and the model
 said, calls and results, cells, snapshots, plans, notices. An append that returned is on disk.
-Appends come from any thread; they are ordered under one lock, threads that wait share a commit, and
-each event is built from the row that was written. The view is given every event in that order,
-before anybody else, so a view rebuilt from the log is the live one. Then come the observers: what
-one of them raises is logged and changes nothing. The journal orders the threads of one session; the
-log below it lets several sessions of a process share a commit.
+Appends come from any thread. They enter the log's queue (commits.py) under one lock, share a commit
+with whoever waits there, and each event is built from the row that was written. The view is given
+every event in the order of the log, before anybody else, so a view rebuilt from the log is the live
+one. Then come the observers: what one of them raises is logged and changes nothing.
 
 The journal holds the session's lease (lease.py), so no other process and no other journal of this
 process writes the same session. It also counts the session's quota: work that would begin above it
@@ -26,7 +25,9 @@ from msgspec.structs import replace
 
 from scroll_context.errors import BadInput, QuotaReached, ScrollError, StoreClosed
 from scroll_context.events import Draft, Event, Kind, Scope
+from scroll_context.log.backend import Written
 from scroll_context.log.columns import TableRow
+from scroll_context.log.commits import Ticket
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import TEXT
 from scroll_context.log.redact import Redactor
@@ -66,16 +67,15 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
             if getattr(self, name) < 1:
                 raise BadInput(f"a quota of {name} must be at least 1, not {getattr(self, name)}")
 
-    @property
-    def with_reserve(self) -> "Quota":
-        """How far the results of work that has begun may go beyond the quota."""
-        return Quota(
-            events=self.events + 2_000,
-            row_bytes=self.row_bytes + (64 << 20),
-            payload_bytes=self.payload_bytes + (512 << 20),
-            # a save beyond the quota is not begun (session/environment.py)
-            snapshot_bytes=sys.maxsize,
-        )
+
+RESERVE = Quota(
+    events=2_000,
+    row_bytes=64 << 20,
+    payload_bytes=512 << 20,
+    # A save beyond the quota is not begun (session/environment.py).
+    snapshot_bytes=sys.maxsize,
+)
+"""How far the results of work that has begun may go beyond the quota."""
 
 
 class Used(msgspec.Struct, kw_only=True):
@@ -95,24 +95,27 @@ class Used(msgspec.Struct, kw_only=True):
             size = event.metadata.get("bytes")
             self.snapshot_bytes += size if isinstance(size, int) and 0 <= size < 1 << 60 else 0
 
-    def over(self, quota: Quota) -> str:
+    def over(self, quota: Quota, reserve: Quota | None = None) -> str:
         """Which limit is reached, in words; "" when none is."""
         for name in quota.__struct_fields__:
             used, most = getattr(self, name), getattr(quota, name)
+            if reserve is not None:
+                most += getattr(reserve, name)
             if used >= most:
                 return f"{used:,} of {most:,} {name.replace('_', ' ')}"
         return ""
 
 
-class _Waiting:
-    """One caller's rows, until they are written or have failed."""
+class _Append:
+    """Rows on their way to the disk and then to the view."""
 
-    __slots__ = ("error", "events", "rows")
+    __slots__ = ("error", "events", "rows", "ticket")
 
-    def __init__(self, rows: list[PreparedRow]) -> None:
+    def __init__(self, rows: list[PreparedRow], ticket: Ticket) -> None:
         self.rows = rows
+        self.ticket = ticket
         self.events: list[tuple[Event, bool]] | None = None
-        self.error: BaseException | None = None
+        self.error: Exception | None = None
 
 
 class Journal:
@@ -133,7 +136,8 @@ class Journal:
         )
         self.used = Used()
         self._lock = threading.RLock()
-        self._waiting: deque[_Waiting] = deque()
+        # In the order of the log. The view was not shown these yet.
+        self._unseen: deque[_Append] = deque()
         self._view: Observer | None = None
         self._shown = 0  # the newest event that the view was given
         self._is_behind = False  # an append was interrupted between the log and the view
@@ -161,33 +165,43 @@ class Journal:
         if self.redact is not None and body is not None:
             body = self.redact.body(body, media_type)
         row = prepare(draft, utc_now(), self.log.payloads, body, media_type)
-        recorded = self._record([row])[0][0]
+        [(event, _)] = self._record([row])
         put_again(row, draft, self.log.payloads, body, media_type=media_type)
-        return recorded
+        return event
 
     def append_many(self, drafts: Iterable[Draft]) -> list[Event]:
-        """Record all or none, in order."""
-        now, drafts = utc_now(), [self._redacted(draft) for draft in drafts]
-        for draft in drafts:
-            self._check_owner(draft)
-        rows = [prepare(draft, now, self.log.payloads) for draft in drafts]
-        recorded = self._record(rows) if rows else []
-        for row, draft in zip(rows, drafts, strict=True):
-            put_again(row, draft, self.log.payloads)
-        return [event for event, _ in recorded]
+        """Record all or none, in order, in one commit."""
+        return [event for event, _ in self._append_all(drafts)]
 
     def append_once(self, source_key: str, draft: Draft) -> tuple[Event, bool]:
         """Record an event under a key of its source, unless that is known: the event, and whether
         it is new.
         """
-        self._check_owner(draft)
-        draft = self._redacted(draft)
-        row = prepare(replace(draft, source_key=source_key), utc_now(), self.log.payloads)
-        recorded = self._record([row])[0]
-        put_again(row, draft, self.log.payloads)
-        digest = row.columns.payload
-        if digest is not None and not recorded[1]:
-            self.log.remove_erased({recorded[0].seq: digest})
+        [recorded] = self.append_many_once([(source_key, draft)])
+        return recorded
+
+    def append_many_once(self, drafts: Iterable[tuple[str, Draft]]) -> list[tuple[Event, bool]]:
+        """Record drafts under keys of their source, each unless its key is known, in one commit.
+
+        Returns the event of each key, and whether it is new.
+        """
+        return self._append_all(replace(draft, source_key=key) for key, draft in drafts)
+
+    def _append_all(self, drafts: Iterable[Draft]) -> list[tuple[Event, bool]]:
+        now = utc_now()
+        redacted = [self._redacted(draft) for draft in drafts]
+        for draft in redacted:
+            self._check_owner(draft)
+        if not redacted:
+            return []
+        rows = [prepare(draft, now, self.log.payloads) for draft in redacted]
+        recorded = self._record(rows)
+        known: dict[int, str] = {}
+        for row, draft, (event, is_new) in zip(rows, redacted, recorded, strict=True):
+            put_again(row, draft, self.log.payloads)
+            if row.columns.payload is not None and not is_new:
+                known[event.seq] = row.columns.payload
+        self.log.remove_erased(known)
         return recorded
 
     def _redacted(self, draft: Draft) -> Draft:
@@ -200,52 +214,75 @@ class Journal:
             )
 
     def _record(self, rows: list[PreparedRow]) -> list[tuple[Event, bool]]:
-        """Wait for the lock, then write the rows of all who wait; whoever finds its rows written is
-        done.
-        """
-        mine = _Waiting(rows)
-        self._waiting.append(mine)
-        with self._lock:
-            if mine.events is None and mine.error is None:
-                self._write_waiting()
+        """Write rows and show them to the view; on disk and shown when this returns."""
+        append = _Append(rows, self.log.ticket(rows, {self.session_id: self._lease.epoch}))
+        try:
+            # The queue is left before the view is shown anything: whoever leads it must not wait
+            # for the lock of a session, which `hold` keeps while it waits for the queue.
+            self.log.commits.commit(append.ticket, lambda _: self._enqueue(append))
+        finally:
+            # After an interrupt, the rows may still be on their way. Then the next append shows
+            # them.
+            if append.ticket.is_over:
+                self._show_until(append)
         self._tell()
-        if mine.events is None:
-            raise mine.error or ScrollError(
+        if append.events is None:
+            raise append.error or ScrollError(
                 f"the append to session {self.session_id!r} was interrupted and may not be recorded. Look at the end "
                 "of the session, and repeat it if it is not there."
             )
-        for event, _ in mine.events:
+        for event, _ in append.events:
             if event.session_id != self.session_id:
                 raise BadInput(
                     f"the source key {event.source_key[:80]!r} belongs to seq {event.seq} of session "
                     f"{event.session_id[:80]!r}, so nothing was recorded under it in session {self.session_id[:80]!r}. "
                     "Use another key: each names one event of the whole store."
                 )
-        return mine.events
+        return append.events
 
-    def _write_waiting(self) -> None:
-        batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
-        try:
+    def _enqueue(self, append: _Append) -> None:
+        with self._lock:
             self._check_open()
             self._catch_up()
-            self._is_behind = True
-            epochs = {self.session_id: self._lease.epoch}
-            written = iter(self.log.write([row for one in batch for row in one.rows], epochs))
-            for one in batch:
-                one.events = [self._written(row, *next(written)) for row in one.rows]
-            self._is_behind = False
-        except Exception as error:  # noqa: BLE001 - raised again by each caller whose rows these are
-            for one in batch:
-                one.error = error
+            # Both under the lock, so that the order here is that of the log.
+            self._unseen.append(append)
+            self.log.commits.enqueue(append.ticket)
 
-    def _written(
-        self, row: PreparedRow, seq: int, chain: bytes, is_new: bool
-    ) -> tuple[Event, bool]:
-        if not is_new:
-            return self.log.get(seq), False
-        event = event_from_row(TableRow(seq, *row.columns, chain, row.nonce, None))
-        self._show(event, row.bytes)
-        return event, True
+    def _show_until(self, last: _Append | None = None) -> None:
+        """Show the view what was written, in order: up to one append, or everything under way."""
+        with self._lock:
+            while self._unseen and (last is None or last in self._unseen):
+                append = self._unseen[0]
+                append.ticket.wait_until_over()
+                self._finish(append)
+                self._unseen.popleft()
+
+    def _finish(self, append: _Append) -> None:
+        """Show the events of an append whose commit is over."""
+        written = append.ticket.written
+        if written is None:
+            # It failed, or was interrupted and may be recorded.
+            self._is_behind = True
+            return
+        try:
+            self._catch_up()
+            known = [place.seq for place in written if not place.is_new]
+            existing = {event.seq: event for event in self.log.get_many(known)} if known else {}
+            events: list[tuple[Event, bool]] = []
+            for row, place in zip(append.rows, written, strict=True):
+                event = self._new_event(row, place) if place.is_new else existing.get(place.seq)
+                # An event that is not there raises UnknownSeq.
+                events.append((event or self.log.get(place.seq), place.is_new))
+            append.events = events
+        except Exception as error:  # noqa: BLE001 - raised again by the caller whose rows these are
+            self._is_behind = True
+            append.error = error
+
+    def _new_event(self, row: PreparedRow, place: Written) -> Event:
+        event = event_from_row(TableRow(place.seq, *row.columns, place.chain, row.nonce, None))
+        if event.seq > self._shown:
+            self._show(event, row.bytes)
+        return event
 
     def _show(self, event: Event, row_bytes: int) -> None:
         if self._view is not None:
@@ -267,7 +304,7 @@ class Journal:
         if self._closed:
             raise StoreClosed(f"session {self.session_id!r} was closed; resume it to record more")
         self._lease.check()
-        if over := self.used.over(self.quota.with_reserve):
+        if over := self.used.over(self.quota, RESERVE):
             raise QuotaReached(
                 f"session {self.session_id!r} has recorded {over}, its reserve included; {_REMEDY}"
             )
@@ -278,6 +315,7 @@ class Journal:
     def hold(self) -> Iterator[None]:
         """Keep all other threads from appending: what is read of the view here is of one moment."""
         with self._lock:
+            self._show_until()
             self._catch_up()
             yield
 
@@ -286,6 +324,7 @@ class Journal:
         else has it.
         """
         with self._lock:
+            self._show_until()
             self.used = Used()
             for event in past:
                 if event.session_id == self.session_id:
@@ -357,6 +396,7 @@ class Journal:
         """Release the lease of the session; what is appended later is refused."""
         with self._lock:
             self._closed = True
+            self._show_until()
         self._tell()
         self._lease.release()
 

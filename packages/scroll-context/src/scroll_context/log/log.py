@@ -1,15 +1,14 @@
 """The Event Log: append-only, the ground truth of every session, on one backend (backend.py).
 
 Once an append returns, the event is on disk. Appends come from any number of threads and processes:
-threads of one process share a commit (the first in the queue writes what all have queued), and the
-backend orders processes. Reads never hold a transaction open across a yield. Nothing here updates or deletes, and
-the file itself refuses both (see schema.py). The events of an open session come through its journal
-(journal.py). Imports and merges append here directly; erase, merge and salvage also write rows
-themselves, each under the write lock or into a file of its own.
+threads of one process share a commit (commits.py), and the backend orders processes. Reads never
+hold a transaction open across a yield. Nothing here updates or deletes, and the file itself refuses
+both (see schema.py). The events of an open session come through its journal (journal.py). Imports
+and merges append here directly; erase, merge and salvage also write rows themselves, each under the
+write lock or into a file of its own.
 """
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
@@ -19,7 +18,6 @@ from scroll_context.errors import (
     PayloadDamaged,
     PayloadMissing,
     ScrollError,
-    StoreError,
     StoreReadOnly,
     UnknownSeq,
 )
@@ -27,6 +25,7 @@ from scroll_context.events import EVERYTHING, STORE_SESSION, Draft, Event, Excer
 from scroll_context.log import schema
 from scroll_context.log.backend import LogBackend, Written
 from scroll_context.log.columns import TableRow
+from scroll_context.log.commits import Batch, GroupCommit, Ticket
 from scroll_context.log.filters import NO_FILTERS, FilterFields, SearchFilters, conditions
 from scroll_context.log.payloads import excerpt
 from scroll_context.log.readers import PAGE, Values
@@ -51,28 +50,6 @@ class SessionInfo(msgspec.Struct, frozen=True):
     last_at: str
 
 
-class _Ticket:
-    """One caller's rows, waiting to share a commit."""
-
-    __slots__ = ("error", "rows", "turn", "written")
-
-    def __init__(self, rows: list[PreparedRow], epochs: Mapping[str, int | None]) -> None:
-        self.rows = [(row, epochs.get(row.columns.session_id)) for row in rows]
-        self.written: list[Written] | None = None
-        self.error: Exception | None = None
-        self.turn = (
-            threading.Lock()
-        )  # released when the rows are written, or when it is up to this caller to write
-        self.turn.acquire()
-
-    def wake(self) -> None:
-        """Let the caller go on; once more does no harm."""
-        try:
-            self.turn.release()
-        except RuntimeError:  # it was released before
-            return
-
-
 class EventLog:
     """Append to and read one log file. Share one instance between threads."""
 
@@ -89,12 +66,9 @@ class EventLog:
         self.read_only = False
         """A log that was opened to be read refuses every append."""
         self._closed = False
-        # It guards the queue, the leader and what is called before the first use.
-        self._queue_lock = threading.Lock()
-        self._write_lock = threading.Lock()  # held during a commit
-        self._queue: list[_Ticket] = []
-        self._leader: _Ticket | None = None  # whose caller writes, now or next
-        self._was_shared = False  # whether the last commit was shared
+        # It guards what is called before the first use.
+        self._lock = threading.Lock()
+        self.commits = GroupCommit(self.path, self._write, backend.linger, self.rows_appended)
         backend.watch(self)
 
     # appending ------------------------------------------------------------------------------------------
@@ -149,26 +123,22 @@ class EventLog:
         """
         if not rows:
             return []
+        return self.commits.commit(self.ticket(rows, epochs))
+
+    def ticket(
+        self, rows: list[PreparedRow], epochs: Mapping[str, int | None] | None = None
+    ) -> Ticket:
+        """Rows for the queue of this log's commits (commits.py)."""
         self.backend.check_writable()
         self._prepare_first_use()
-        ticket = _Ticket(rows, epochs or {})
-        try:
-            self._join(ticket)
-            if ticket is self._leader:
-                self._commit_queue()
-        finally:
-            try:
-                self._leave(ticket)
-            except BaseException:  # Ctrl-C just there: others wait for the lead
-                self._leave(ticket)
-                raise
-        if ticket.written is None:
-            raise ticket.error or StoreError(
-                f"the commit to {self.path} was interrupted, so this event may not be recorded. "
-                "Look at the end of the log, and append it again if it is not there."
-            )
-        self.rows_appended()
-        return ticket.written
+        return Ticket(rows, epochs or {})
+
+    def _write(self, batch: Batch) -> Sequence[Written | ScrollError]:
+        if self._closed:
+            raise schema.closed(self.path, "append")
+        if self.read_only:
+            raise StoreReadOnly(f"{self.path} was opened to be read; nothing was written")
+        return self.backend.write(batch)
 
     def rows_appended(self) -> None:
         """Report new rows to those who follow the log."""
@@ -180,73 +150,9 @@ class EventLog:
         for callback in self.on_erased:
             callback()
 
-    def _join(self, ticket: _Ticket) -> None:
-        """Wait until the rows are written, or until it is up to this caller to write all that is
-        queued.
-        """
-        with self._queue_lock:
-            self._queue.append(ticket)
-            if self._leader is None:
-                self._leader = ticket
-                return
-        # released by the leader that wrote our rows, or that made us the leader
-        ticket.turn.acquire()
-
-    def _leave(self, ticket: _Ticket) -> None:
-        """Hand the lead to the next caller. Nobody waits for a caller that an interrupt has taken
-        away.
-
-        Doing it twice is the same as once, so that it can be done again when it was itself
-        interrupted.
-        """
-        with self._queue_lock:
-            if ticket in self._queue:
-                self._queue.remove(ticket)
-            if ticket is self._leader:
-                self._leader = self._queue[0] if self._queue else None
-            if self._leader is not None:
-                self._leader.wake()
-
-    def _commit_queue(self) -> None:
-        """Write the rows of all who wait, and wake them.
-
-        One that is woken without an answer was interrupted.
-        """
-        batch: list[_Ticket] = []
-        if self._was_shared:
-            time.sleep(
-                self.backend.linger
-            )  # those whom the last commit woke are on their way back: let them in
-        try:
-            with self._write_lock, schema.Translated(self.path):
-                with self._queue_lock:
-                    batch, self._queue = self._queue, []
-                self._was_shared = len(batch) > 1
-                if self._closed:
-                    raise schema.closed(self.path, "append")
-                if self.read_only:
-                    raise StoreReadOnly(f"{self.path} was opened to be read; nothing was written")
-                answers = self.backend.write([row for ticket in batch for row in ticket.rows])
-            at = 0
-            for ticket in batch:
-                own = answers[at : at + len(ticket.rows)]
-                at += len(own)
-                ticket.written = [one for one in own if isinstance(one, Written)]
-                if len(ticket.written) < len(own):  # another host has taken the session
-                    ticket.written, ticket.error = (
-                        None,
-                        next(one for one in own if isinstance(one, ScrollError)),
-                    )
-        except (ScrollError, OSError) as error:
-            for ticket in batch:
-                ticket.error = error
-        finally:
-            for ticket in batch:
-                ticket.wake()
-
     def resolve_unanswered(self) -> None:
         """Find out what became of an append that had no answer."""
-        with self._write_lock:
+        with self.commits.running:
             self.backend.resolve_unanswered()
 
     # reading --------------------------------------------------------------------------------------------
@@ -397,8 +303,8 @@ class EventLog:
 
     def close(self) -> None:
         """Close every connection; running appends and queries are finished first."""
-        with self._write_lock:
-            with self._queue_lock:
+        with self.commits.running:
+            with self._lock:
                 self._closed = True
             self.backend.close()
 
@@ -406,7 +312,7 @@ class EventLog:
         if not self.before_first_use:
             return
         # Of several threads that come at once, one finds the list filled.
-        with self._queue_lock:
+        with self._lock:
             callbacks, self.before_first_use = self.before_first_use, []
         for callback in callbacks:
             callback()
