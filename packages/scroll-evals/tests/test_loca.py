@@ -100,6 +100,13 @@ def test_the_official_text_is_the_request_and_the_metadata_is_in_the_system_prom
     assert "def shop_list_orders(page: int = 1)" in system.text
 
 
+def test_the_path_of_the_workspace_is_a_variable_of_the_kernel(tmp_path: Path) -> None:
+    cell = exec_cell("print(workspace)", tool="repl_exec")
+    attempt, model = played(make_trial(tmp_path), tmp_path, cell, native(CLAIM))
+    assert "agent_workspace" in attempt.steps[0]["observation"]
+    assert "The variable `workspace` holds" in model.requests[0].messages[0].text
+
+
 def test_the_tool_that_ends_the_task_is_native_only(tmp_path: Path) -> None:
     cell = exec_cell(f"{SUM}\n{CLAIM}()", tool="repl_exec")
     attempt, model = played(make_trial(tmp_path), tmp_path, cell, native(CLAIM), "never asked")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scroll_context.errors import ToolFailed
+from scroll_context.errors import BadInput, ToolFailed
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.tools import toolbox
@@ -162,3 +162,19 @@ def test_text_among_other_results_is_printed_as_a_possible_error(session: Sessio
         "map_calls: 1 of 3 results are text where others are dict, perhaps error messages;"
         " [1]: 'Error: no such key'\n"
     )
+
+
+def test_a_bound_path_is_a_variable_that_cells_find_again(tmp_path: Path) -> None:
+    with (
+        Store(tmp_path / "store", create=True) as store,
+        Session.open(store, session_id="s", tools=[lookup]) as session,
+    ):
+        environment = session.environment
+        environment.toolbox.bind("workspace", "/data/it's here")
+        environment.tools_changed()
+        assert cell(session, "print(workspace)") == "/data/it's here"
+        cell(session, "workspace = 1")
+        assert cell(session, "print(workspace)").startswith("/data/it's here")
+        for name in ("lookup", "print", "no name", "class"):
+            with pytest.raises(BadInput, match="cannot be bound for cells"):
+                environment.toolbox.bind(name, "x")

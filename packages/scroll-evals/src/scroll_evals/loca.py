@@ -56,7 +56,8 @@ SESSION = "loca"
 
 _IN_CELLS = (
     "The APIs are the functions listed above. One returns what the tool said: a Python value where that is JSON, else "
-    "text. They run outside your kernel, one call at a time; your kernel itself cannot open the workspace's files."
+    "text. They run outside your kernel, one call at a time; your kernel itself cannot open the workspace's files. The "
+    "variable `workspace` holds the workspace's path."
 )
 _UNCLAIMED = "The task is not over: it ends when you call `{claim}`. Go on with it, or call that if all is done."
 
@@ -231,6 +232,9 @@ class LocaTrial:
                 store, session_id=SESSION, task_id=self.task_id, options=options, tools=tools
             ) as session,
         ):
+            if in_cells:
+                session.environment.toolbox.bind("workspace", str(sandbox.workspace))
+                session.environment.tools_changed()
             try:
                 outcome, detail = _worked(
                     session, setup, server, sandbox, self._metadata(sandbox, in_cells), stop

@@ -145,20 +145,20 @@ class McpMount:
         self, listed: "list[mcp.Tool]", effects: bool | None, limits: ToolLimits
     ) -> tuple[Tool[..., Any], ...]:
         made: dict[str, Tool[..., Any]] = {}
-        for found in sorted(listed, key=lambda one: one.name):
-            spelt = identifier(found.name, taken=made, limit=SPELT_CHARS - len(self.name))
-            made[spelt] = self._make_tool(f"{self.name}.{spelt}", found, effects, limits)
+        for listing in sorted(listed, key=lambda listing: listing.name):
+            spelt = identifier(listing.name, taken=made, limit=SPELT_CHARS - len(self.name))
+            made[spelt] = self._make_tool(f"{self.name}.{spelt}", listing, effects, limits)
         return tuple(made.values())
 
     def _make_tool(
-        self, name: str, found: "mcp.Tool", effects: bool | None, limits: ToolLimits
+        self, name: str, listing: "mcp.Tool", effects: bool | None, limits: ToolLimits
     ) -> Tool[..., Any]:
-        hints = found.annotations
+        hints = listing.annotations
         idempotent = hints is not None and hints.idempotent_hint is True
         effects_declared = effects is not None or _declares_effects(hints)
         if effects is None:
             effects = hints is None or hints.read_only_hint is not True
-        signature, aliases = signature_of(found.input_schema, found.output_schema)
+        signature, aliases = signature_of(listing.input_schema, listing.output_schema)
         originals = {spelt: original for original, spelt in aliases.items()}
 
         def launch(arguments: inspect.BoundArguments) -> Future[Plain]:
@@ -166,7 +166,9 @@ class McpMount:
             if self._closed:
                 raise self._was_closed()
             again = not made.effects or made.idempotent
-            return in_loop(self._call(name, found, msgspec.to_builtins(given), again), "libraries")
+            return in_loop(
+                self._call(name, listing, msgspec.to_builtins(given), again), "libraries"
+            )
 
         def direct(*args: Any, **kwargs: Any) -> Any:
             future = made.start(made.convert(made.names(args, kwargs)))
@@ -182,9 +184,9 @@ class McpMount:
             direct,
             launch,
             name=name,
-            doc=doc_of(found.description, found.input_schema),
+            doc=doc_of(listing.description, listing.input_schema),
             signature=signature,
-            schema=found.input_schema,
+            schema=listing.input_schema,
             aliases=aliases,
             effects=effects,
             effects_declared=effects_declared,

@@ -79,23 +79,23 @@ def stub_text(signature: str, doc: str, shapes: Iterable[str], remarks: Iterable
     lines.append(f"def {signature}:")
     lines += [f"{_INDENT}# {remark}" for remark in remarks]
     brief = brief_doc(doc).replace('"""', "'''")
-    said = f'"""{brief}"""' if brief else "..."
-    lines += [f"{_INDENT}{line}".rstrip() for line in said.split("\n")]
+    body = f'"""{brief}"""' if brief else "..."
+    lines += [f"{_INDENT}{line}".rstrip() for line in body.split("\n")]
     return "\n".join(lines)
 
 
 def brief_doc(doc: str, lines: int = DOC_LINES, chars: int = DOC_CHARS) -> str:
     """The beginning of a docstring; an ellipsis says that there is more."""
-    kept = "\n".join(doc.split("\n")[:lines])[:chars].rstrip()
-    return kept if kept == doc.rstrip() else f"{kept} …"
+    beginning = "\n".join(doc.split("\n")[:lines])[:chars].rstrip()
+    return beginning if beginning == doc.rstrip() else f"{beginning} …"
 
 
 def one_line(doc: str) -> str:
     """The first sentence of a docstring; an ellipsis says that there is more."""
     paragraph = " ".join(doc.partition("\n\n")[0].split())
     sentence = re.split(r"(?<=[.!?]) ", paragraph, maxsplit=1)[0]
-    kept = sentence if len(sentence) <= LINE_CHARS else sentence[:LINE_CHARS].rstrip()
-    return kept if kept == " ".join(doc.split()) else f"{kept} …"
+    line = sentence if len(sentence) <= LINE_CHARS else sentence[:LINE_CHARS].rstrip()
+    return line if line == " ".join(doc.split()) else f"{line} …"
 
 
 def shapes(annotations: Iterable[Any], required: dict[str, list[str]]) -> list[str]:
@@ -187,11 +187,11 @@ def identifier(name: str, taken: Collection[str] = (), limit: int = SPELT_CHARS)
         word = f"{word[: limit - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     if keyword.iskeyword(word):
         word += "_"
-    found, count = word, 1
-    while found in taken:
+    free, count = word, 1
+    while free in taken:
         count += 1
-        found = f"{word}_{count}"
-    return found
+        free = f"{word}_{count}"
+    return free
 
 
 def namespace_name(name: str) -> str:
@@ -232,33 +232,37 @@ def annotation_of(schema: dict[str, Any], defined: dict[str, Any], depth: int = 
     if isinstance(ref := schema.get("$ref"), str):
         target = defined.get(ref.removeprefix("#/$defs/"))
         return annotation_of(target, defined, depth + 1) if isinstance(target, dict) else Any
-    found: Any
+    annotation: Any
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
     kinds = schema.get("type")
     options = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(choices, list) and choices:
-        found = Literal[tuple(choices)] if all(type(one) in (str, int) for one in choices) else Any
+        annotation = (
+            Literal[tuple(choices)]
+            if all(type(choice) in (str, int) for choice in choices)
+            else Any
+        )
     elif isinstance(options, list):
-        found = _union(
+        annotation = _union(
             annotation_of(option, defined, depth + 1)
             for option in options
             if isinstance(option, dict)
         )
     elif isinstance(kinds, list):
-        found = _union(
+        annotation = _union(
             annotation_of({**schema, "type": kind}, defined, depth + 1) for kind in kinds
         )
     elif kinds == "array":
         items = schema.get("items")
         inner = annotation_of(items, defined, depth + 1) if isinstance(items, dict) else Any
-        found = types.GenericAlias(list, (inner,))
+        annotation = types.GenericAlias(list, (inner,))
     else:
-        found = _SCALARS.get(kinds, Any) if isinstance(kinds, str) else Any
+        annotation = _SCALARS.get(kinds, Any) if isinstance(kinds, str) else Any
     try:
-        msgspec.json.Decoder(found)
+        msgspec.json.Decoder(annotation)
     except TypeError:  # a union that msgspec cannot tell apart
         return Any
-    return found
+    return annotation
 
 
 def doc_of(description: str | None, schema: dict[str, Any]) -> str:
@@ -293,17 +297,15 @@ def _unwrapped_schema(returned: dict[str, Any]) -> dict[str, Any]:
 
 
 def _properties(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    found = schema.get("properties")
-    return (
-        {n: part for n, part in found.items() if isinstance(part, dict)}
-        if isinstance(found, dict)
-        else {}
-    )
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return {}
+    return {name: part for name, part in properties.items() if isinstance(part, dict)}
 
 
 def _defined(schema: dict[str, Any]) -> dict[str, Any]:
-    found = schema.get("$defs")
-    return found if isinstance(found, dict) else {}
+    definitions = schema.get("$defs")
+    return definitions if isinstance(definitions, dict) else {}
 
 
 def _union(options: Iterable[Any]) -> Any:

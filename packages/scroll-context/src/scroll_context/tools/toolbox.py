@@ -23,6 +23,7 @@ only one that is not kept.
 import contextlib
 import inspect
 import json
+import keyword
 import logging
 import threading
 import time
@@ -44,8 +45,9 @@ from scroll_context.log.rows import INLINE_LIMIT
 from scroll_context.messages import ToolSpec
 from scroll_context.text.printable import printable
 from scroll_context.tools.handles import ResultRef, prelude_source, ref_of
-from scroll_context.tools.signatures import brief_doc
-from scroll_context.tools.tools import Media, Plain, Tool, inline, json_text, plain, tool
+from scroll_context.tools.signatures import RESERVED, brief_doc
+from scroll_context.tools.tools import Media, Plain, Tool, inline, json_text, plain
+from scroll_context.tools.tools import tool as make_tool
 from scroll_context.work import Work
 
 DESCRIBE_CHARS = 24_000
@@ -163,11 +165,11 @@ class Recorder:
         """
         if not self.call_seq:
             if len(self._arguments) > REFUSED_CHARS:
-                kept = {
+                beginning = {
                     "characters": len(self._arguments),
                     "beginning": self._arguments[:REFUSED_CHARS],
                 }
-                self._arguments = json_text(kept, inline)
+                self._arguments = json_text(beginning, inline)
             self.begin()
         self._end(state, text)
 
@@ -300,6 +302,7 @@ class Toolbox:
         default_timeout: float = 60.0,
     ) -> None:
         self.tools: dict[str, Tool[..., Any]] = {}
+        self._constants: dict[str, str] = {}
         self._journal = journal
         if confirm is not None and not callable(confirm):
             raise BadInput(
@@ -318,18 +321,31 @@ class Toolbox:
     def add(self, tools: Iterable[Tool[..., Any] | Callable[..., Any]]) -> None:
         """Take more tools."""
         for item in tools:
-            one = item if isinstance(item, Tool) else tool(item)
-            space, dot, _ = one.name.partition(".")
+            tool = item if isinstance(item, Tool) else make_tool(item)
+            space, dot, _ = tool.name.partition(".")
             spaces = {name.partition(".")[0] for name in self.tools if "." in name}
-            if one.spec.name in self._native or one.name in spaces or (dot and space in self.tools):
+            if (
+                tool.spec.name in self._native
+                or tool.name in spaces
+                or (dot and space in self.tools)
+            ):
                 raise BadInput(
-                    f"the name {one.name!r} is taken by another tool; give one of them another with name="
+                    f"the name {tool.name!r} is taken by another tool; give one of them another with name="
                 )
-            self.tools[one.name] = self._native[one.spec.name] = one
-            if one.limits.max_calls is not None:
-                self._calls[one.name] = _calls_made(self._journal, one.name)
-            if one.limits.max_concurrent is not None:
-                self._slots[one.name] = threading.Semaphore(one.limits.max_concurrent)
+            self.tools[tool.name] = self._native[tool.spec.name] = tool
+            if tool.limits.max_calls is not None:
+                self._calls[tool.name] = _calls_made(self._journal, tool.name)
+            if tool.limits.max_concurrent is not None:
+                self._slots[tool.name] = threading.Semaphore(tool.limits.max_concurrent)
+
+    def bind(self, name: str, text: str) -> None:
+        """Let cells find a text under a name, such as the path of the workspace that tools act on.
+
+        Call `tools_changed` of the session's environment afterwards.
+        """
+        if not name.isidentifier() or keyword.iskeyword(name) or name in {*self.tools, *RESERVED}:
+            raise BadInput(f"{name!r} cannot be bound for cells: take a Python name that is free")
+        self._constants[name] = text
 
     # what the model is told -----------------------------------------------------------------------------
 
@@ -341,14 +357,14 @@ class Toolbox:
         if not tools:
             return ""
         head = [_map_text(tools)]
-        if any(each.effects for each in tools):
+        if any(tool.effects for tool in tools):
             head.insert(0, _EFFECTS)
             if self._confirm is not None:
                 head.insert(1, _ASKED)
-        lines = [each.line() for each in tools]
-        headers = [each.line(described=False) for each in tools]
+        lines = [tool.line() for tool in tools]
+        headers = [tool.line(described=False) for tool in tools]
         levels = (
-            (min(limit, STUB_CHARS), "\n\n", ["\n".join(head), *(each.stub for each in tools)]),
+            (min(limit, STUB_CHARS), "\n\n", ["\n".join(head), *(tool.stub for tool in tools)]),
             (limit, "\n", [*head, _HELP, *lines]),
             (limit, "\n", [*head, _HELP, *headers]),
         )
@@ -356,20 +372,23 @@ class Toolbox:
             text = between.join(parts)
             if len(text) <= most:
                 return text
-        return brief_doc(", ".join(one.name for one in tools), lines=1, chars=limit - 2)
+        return brief_doc(", ".join(tool.name for tool in tools), lines=1, chars=limit - 2)
 
     def prelude(self) -> Prelude:
         """Functions for the tools inside the kernel, `map_calls`, and `ToolFailed` to catch."""
         table = {
             name: (
-                one.header,
-                "\n".join(filter(None, (one.doc, *one.remarks))),
-                one.limits.max_concurrent,
+                tool.header,
+                "\n".join(filter(None, (tool.doc, *tool.remarks))),
+                tool.limits.max_concurrent,
             )
-            for name, one in sorted(self.tools.items())
+            for name, tool in sorted(self.tools.items())
         }
-        names = sorted({name.partition(".")[0] for name in table})
-        source = f"TOOLS = {table!r}\n" + prelude_source("tools_prelude", "scroll_context.tools")
+        names = sorted({name.partition(".")[0] for name in table} | self._constants.keys())
+        constants = "".join(f"{name} = {text!r}\n" for name, text in self._constants.items())
+        source = f"TOOLS = {table!r}\n{constants}" + prelude_source(
+            "tools_prelude", "scroll_context.tools"
+        )
         return Prelude("tools", source, (*names, "ToolFailed", "map_calls"))
 
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -401,49 +420,49 @@ class Toolbox:
         Raises QuotaReached when the session may not begin anything new; nothing is recorded then.
         """
         self._journal.require_room()
-        found = self.tools.get(name) or self._native.get(name)
-        named = _names(found, args, kwargs or {})
+        tool = self.tools.get(name) or self._native.get(name)
+        by_name = _names(tool, args, kwargs or {})
         recorder = Recorder(
             self._journal,
-            name=found.name if found else printable(name[:NAMED_CHARS]),
-            arguments=_arguments_text(named),
+            name=tool.name if tool else printable(name[:NAMED_CHARS]),
+            arguments=_arguments_text(by_name),
             tool_call_id=tool_call_id or f"call_{uuid.uuid4().hex}",
             given=given,
             metadata=({} if cell_seq is None else {"inside_cell": cell_seq})
-            | ({"effects": True} if found and found.effects else {})
-            | ({"echo": True} if found and found.echo else {}),
+            | ({"effects": True} if tool and tool.effects else {})
+            | ({"echo": True} if tool and tool.echo else {}),
         )
         with self._faults(recorder), contextlib.ExitStack() as held:
-            if found is None:
-                known = brief_doc(
+            if tool is None:
+                names = brief_doc(
                     ", ".join(sorted(self.tools)) or "none", lines=1, chars=REFUSED_CHARS // 2
                 )
                 raise ToolFailed(
-                    f"there is no tool {name[:NAMED_CHARS]!r}; the tools are: {known}",
+                    f"there is no tool {name[:NAMED_CHARS]!r}; the tools are: {names}",
                     kind="NameError",
                 )
-            arguments = _converted(found, args, kwargs or {})
-            self._check_calls_left(found)
-            if found.effects and self._confirm is not None:
-                self._ask(ToolUse(found.name, named, found.header, cell_seq), deadline, work)
-            _check_cell(found.name, work)
-            self._count(found)
-            until = time.monotonic() + (found.limits.timeout or self._default_timeout)
+            arguments = _converted(tool, args, kwargs or {})
+            self._check_calls_left(tool)
+            if tool.effects and self._confirm is not None:
+                self._ask(ToolUse(tool.name, by_name, tool.header, cell_seq), deadline, work)
+            _check_cell(tool.name, work)
+            self._count(tool)
+            until = time.monotonic() + (tool.limits.timeout or self._default_timeout)
             until = until if deadline is None else min(until, deadline)
-            self._take_slot(found, until, held)
+            self._take_slot(tool, until, held)
             if time.monotonic() >= until:
                 raise ToolFailed(
-                    f"{found.name} was not started: its time was already over", **_TIMEOUT
+                    f"{tool.name} was not started: its time was already over", **_TIMEOUT
                 )
-            _check_cell(found.name, work)
+            _check_cell(tool.name, work)
             recorder.begin()
-            future = _started(found, arguments)
+            future = _started(tool, arguments)
             slot = held.pop_all()
             future.add_done_callback(
                 lambda _: slot.close()
             )  # an abandoned call keeps its slot until it ends
-            result = _result(found, future, until)
-            return recorder.finish(result, found.origin(result.value) if found.origin else None)
+            result = _result(tool, future, until)
+            return recorder.finish(result, tool.origin(result.value) if tool.origin else None)
 
     def call_native(self, name: str, arguments: Mapping[str, Any], *, tool_call_id: str) -> Event:
         """Carry out a call that the model made itself; returns the event of the result, which may
@@ -486,23 +505,23 @@ class Toolbox:
                 )
             raise
 
-    def _check_calls_left(self, found: Tool[..., Any]) -> None:
-        most = found.limits.max_calls
-        if most is not None and self._calls[found.name] >= most:
+    def _check_calls_left(self, tool: Tool[..., Any]) -> None:
+        most = tool.limits.max_calls
+        if most is not None and self._calls[tool.name] >= most:
             raise ToolFailed(
-                f"{found.name} may be called {most} times, and has been; use the results that you have",
+                f"{tool.name} may be called {most} times, and has been; use the results that you have",
                 kind="PermissionError",
                 state="refused",
             )
 
-    def _count(self, found: Tool[..., Any]) -> None:
+    def _count(self, tool: Tool[..., Any]) -> None:
         with self._counting:
             self._check_calls_left(
-                found
+                tool
             )  # again: others may have been started while the user was asked
             self.started += 1
-            if found.name in self._calls:
-                self._calls[found.name] += 1
+            if tool.name in self._calls:
+                self._calls[tool.name] += 1
 
     def _ask(self, use: ToolUse, deadline: float | None, work: Work | None) -> None:
         assert self._confirm is not None
@@ -536,13 +555,13 @@ class Toolbox:
             state="refused",
         )
 
-    def _take_slot(self, found: Tool[..., Any], until: float, held: contextlib.ExitStack) -> None:
-        slot = self._slots.get(found.name)
+    def _take_slot(self, tool: Tool[..., Any], until: float, held: contextlib.ExitStack) -> None:
+        slot = self._slots.get(tool.name)
         if slot is None:
             return
         if not slot.acquire(timeout=_remaining(until)):
             raise ToolFailed(
-                f"{found.name} was not started: its {found.limits.max_concurrent} places stayed taken",
+                f"{tool.name} was not started: its {tool.limits.max_concurrent} places stayed taken",
                 **_TIMEOUT,
             )
         held.callback(slot.release)
@@ -639,7 +658,7 @@ _HELP = "# help(f) prints the whole description of f and, after a call, the shap
 
 def _map_text(tools: Sequence[Tool[..., Any]]) -> str:
     """What the model is told of map_calls, true for these tools."""
-    limits = {each.limits.max_concurrent for each in tools}
+    limits = {tool.limits.max_concurrent for tool in tools}
     if limits == {1}:
         at_once = "one after another, because these tools run one call at a time"
     elif 1 in limits:
@@ -657,57 +676,55 @@ _TIMEOUT: dict[str, Any] = {"kind": "TimeoutError", "state": "timeout"}
 
 
 def _names(
-    found: Tool[..., Any] | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+    tool: Tool[..., Any] | None, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The arguments by name as far as they have one, for the log and for the user."""
-    if found is not None:
+    if tool is not None:
         with contextlib.suppress(BadInput):
-            return dict(found.names(args, kwargs).arguments)
+            return dict(tool.names(args, kwargs).arguments)
     return ({"*": list(args)} if args else {}) | dict(kwargs)
 
 
 def _converted(
-    found: Tool[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    tool: Tool[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> inspect.BoundArguments:
     try:
-        return found.convert(found.names(args, kwargs))
+        return tool.convert(tool.names(args, kwargs))
     except Exception as error:  # a model's own validators are foreign code
         raise ToolFailed(
             _message(error)[:REFUSED_CHARS], kind="TypeError", state="refused"
         ) from error
 
 
-def _arguments_text(named: dict[str, Any]) -> str:
+def _arguments_text(by_name: dict[str, Any]) -> str:
     """The canonical JSON of the arguments."""
     try:
-        return json_text(plain(named, str_keys=True).value, inline, sort_keys=True)
+        return json_text(plain(by_name, str_keys=True).value, inline, sort_keys=True)
     except (TypeError, RecursionError) as error:  # the check of the arguments will say more
         return json_text({"unreadable": str(error)}, inline)
 
 
-def _started(found: Tool[..., Any], arguments: inspect.BoundArguments) -> Future[Plain]:
+def _started(tool: Tool[..., Any], arguments: inspect.BoundArguments) -> Future[Plain]:
     try:
-        return found.start(arguments)
+        return tool.start(arguments)
     except RuntimeError as error:  # no more threads
-        raise ToolFailed(f"{found.name} could not be started: {error}") from error
+        raise ToolFailed(f"{tool.name} could not be started: {error}") from error
 
 
-def _result(found: Tool[..., Any], future: Future[Plain], until: float) -> Plain:
+def _result(tool: Tool[..., Any], future: Future[Plain], until: float) -> Plain:
     started = time.monotonic()
     wait([future], timeout=_remaining(until))
     if not future.done() and (future.cancel() or not future.done()):
         stopped = future.cancelled()
         raise ToolFailed(
-            f"{found.name} gave no answer in {until - started:.3g} s and was {'cancelled' if stopped else 'abandoned'}"
+            f"{tool.name} gave no answer in {until - started:.3g} s and was {'cancelled' if stopped else 'abandoned'}"
             + (
                 "."
                 if stopped
                 else "; it may still be running, and what it returns is not recorded."
             )
             + (
-                " It may have taken effect: check before you call it again."
-                if found.effects
-                else ""
+                " It may have taken effect: check before you call it again." if tool.effects else ""
             ),
             **_TIMEOUT,
         )
@@ -716,7 +733,7 @@ def _result(found: Tool[..., Any], future: Future[Plain], until: float) -> Plain
     except ToolFailed as error:
         raise ToolFailed(str(error), kind=error.kind, state=error.state) from error
     except BaseException as error:  # whatever the tool raised
-        logger.warning("%s raised %s", found.name, type(error).__name__, exc_info=error)
+        logger.warning("%s raised %s", tool.name, type(error).__name__, exc_info=error)
         raise ToolFailed(_message(error), kind=type(error).__name__) from error
 
 

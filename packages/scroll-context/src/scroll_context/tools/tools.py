@@ -332,21 +332,21 @@ class Tool(Generic[P, R]):
         return self._launch(arguments)
 
     def _converted(self, parameter: inspect.Parameter, value: Any) -> Any:
-        wanted = parameter.annotation
+        annotation = parameter.annotation
         try:
-            return msgspec.convert(value, wanted, dec_hook=_decode)
+            return msgspec.convert(value, annotation, dec_hook=_decode)
         except msgspec.ValidationError:
             pass
         try:  # models send numbers as text, and dates where text is wanted
             return msgspec.convert(
-                msgspec.to_builtins(value), wanted, strict=False, dec_hook=_decode
+                msgspec.to_builtins(value), annotation, strict=False, dec_hook=_decode
             )
         except msgspec.ValidationError as error:
             shown = repr(value)
             shown = shown if len(shown) <= SHOWN else shown[:SHOWN] + "…"
             reason = " ".join(str(error).split())
             raise BadInput(
-                f"{self.name}: parameter {parameter.name!r} must be {type_text(wanted)}, not {shown} ({reason}). "
+                f"{self.name}: parameter {parameter.name!r} must be {type_text(annotation)}, not {shown} ({reason}). "
                 f"The signature is {self.header}"
             ) from None
 
@@ -484,18 +484,18 @@ def _schema(name: str, signature: inspect.Signature) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     shared: dict[str, Any] = {}
     for parameter in signature.parameters.values():
-        wanted = parameter.annotation
+        annotation = parameter.annotation
         try:
             (schema,), defined = msgspec.json.schema_components(
-                [wanted], schema_hook=_foreign_schema, ref_template="#/$defs/{name}"
+                [annotation], schema_hook=_foreign_schema, ref_template="#/$defs/{name}"
             )
         except (TypeError, NotImplementedError) as error:
             raise BadInput(
-                f"{name}: parameter {parameter.name!r} of type {type_text(wanted)} cannot be made from JSON: {error}"
+                f"{name}: parameter {parameter.name!r} of type {type_text(annotation)} cannot be made from JSON: {error}"
             ) from error
         shared |= defined
         shared |= schema.pop("$defs", {})
-        notes = [note for note in getattr(wanted, "__metadata__", ()) if isinstance(note, str)]
+        notes = [note for note in getattr(annotation, "__metadata__", ()) if isinstance(note, str)]
         if notes:
             schema = {**schema, "description": notes[0]}
         if parameter.default not in (parameter.empty, None):
@@ -512,7 +512,7 @@ def _schema(name: str, signature: inspect.Signature) -> dict[str, Any]:
 
 
 def _same_integers(sent: Any, converted: Any) -> Any:
-    """The converted value with every integer that was sent: where a float is wanted, 1 must not
+    """The converted value with every integer that was sent: where a float is expected, 1 must not
     become 1.0.
     """
     if type(sent) is int and type(converted) is float:
@@ -540,18 +540,18 @@ def _printable_schema(part: Any) -> Any:
     return [_printable_schema(item) for item in part] if isinstance(part, list) else part
 
 
-def _decode(wanted: type, value: Any) -> Any:
+def _decode(annotation: type, value: Any) -> Any:
     """msgspec's hook for the two families of types that it does not know."""
-    if hasattr(wanted, "model_validate"):
-        return wanted.model_validate(value)
+    if hasattr(annotation, "model_validate"):
+        return annotation.model_validate(value)
     if isinstance(value, str):
-        return wanted(value)
+        return annotation(value)
     raise ValueError(f"Expected a path as text, got {type(value).__name__}")
 
 
-def _foreign_schema(wanted: type) -> dict[str, Any]:
-    if hasattr(wanted, "model_json_schema"):
-        return dict(wanted.model_json_schema())
-    if isinstance(wanted, type) and issubclass(wanted, PurePath):
+def _foreign_schema(annotation: type) -> dict[str, Any]:
+    if hasattr(annotation, "model_json_schema"):
+        return dict(annotation.model_json_schema())
+    if isinstance(annotation, type) and issubclass(annotation, PurePath):
         return {"type": "string", "description": "a path"}
-    raise NotImplementedError(f"{wanted} is not made of JSON values")
+    raise NotImplementedError(f"{annotation} is not made of JSON values")
