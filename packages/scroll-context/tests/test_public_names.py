@@ -18,7 +18,7 @@ import scroll_context.hosts
 
 MODULES = (scroll_context, scroll_context.hosts)
 NAMES = [(module, name) for module in MODULES for name in module.__all__]
-NEEDS = {"connect": "pydantic_ai"}
+NEEDS = {"connect": "pydantic_ai", "wrap": "openai"}
 """Names whose example needs an extra."""
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 PUBLIC = {
     "errors": ("ContextOverflow",),
+    "hosts.sdk_client": ("wrap",),
     "messages": ("Media", "Message", "Thinking", "ToolCall", "ToolSpec"),
     "models": ("Reply", "Request", "Usage"),
     "session.host": ("Drop", "HostMessage", "Insert", "Keep", "Layout", "Replace"),
@@ -23,6 +24,7 @@ __all__ = sorted(_HOMES)
 if TYPE_CHECKING:
     # Type checkers cannot read the table. A test compares these lines with it.
     from scroll_context.errors import ContextOverflow as ContextOverflow
+    from scroll_context.hosts.sdk_client import wrap as wrap
     from scroll_context.messages import Media as Media
     from scroll_context.messages import Message as Message
     from scroll_context.messages import Thinking as Thinking

@@ -1,0 +1,172 @@
+"""A session under a client that speaks one of the wire protocols.
+
+`WiredSession` takes the body of a request and gives the body to send in its place; it records the
+reply. It knows nothing of HTTP libraries and servers: `sdk_client` puts it below an SDK. Any fault in
+here must cost the client nothing: its own bytes are sent, and a warning is logged.
+"""
+
+import logging
+import threading
+from typing import Any
+
+from scroll_context.errors import ContextOverflow
+from scroll_context.hosts.slices import UnreadableBody, decode
+from scroll_context.hosts.wire import Protocol, WireReply
+from scroll_context.hosts.wire_chat import Chat
+from scroll_context.hosts.wire_layouts import apply
+from scroll_context.hosts.wire_messages import Messages
+from scroll_context.hosts.wire_replies import ReplyReader
+from scroll_context.hosts.wire_requests import ListReader, WireRequest
+from scroll_context.hosts.wire_responses import Responses
+from scroll_context.messages import ToolSpec
+from scroll_context.models.overflow import is_overflow
+from scroll_context.session.session import Session
+
+PROTOCOLS: tuple[Protocol, ...] = (Messages(), Chat(), Responses())
+
+_logger = logging.getLogger("scroll_context.hosts")
+
+
+def protocol_of(method: str, path: str) -> Protocol | None:
+    """The protocol of a request for a reply; None for all other requests."""
+    if method != "POST":
+        return None
+    matches = (protocol for protocol in PROTOCOLS if path.endswith(protocol.path))
+    return next(matches, None)
+
+
+class WiredSession:
+    """One session, and the requests of one conversation. Safe to use from several threads."""
+
+    def __init__(self, session: Session, *, window: int) -> None:
+        self.session = session
+        self._window = window
+        self._lock = threading.Lock()
+        self._readers: dict[str, ListReader] = {}
+        # How the conversation begins, once a request of it has been followed.
+        self._opening: object = None
+        self._tools: tuple[bytes, tuple[ToolSpec, ...]] = (b"", ())
+
+    def exchange(self, method: str, path: str, body: bytes) -> "Exchange | None":
+        """A request for a reply that is to be followed; None for one to send as it is."""
+        protocol = protocol_of(method, path)
+        if protocol is None:
+            return None
+        try:
+            with self._lock:
+                reader = self._readers.setdefault(protocol.name, ListReader(protocol))
+                request = reader.read(body)
+                if self._is_aside(request):
+                    return None
+                sent = self._laid_out(request, overflowed=False)
+                self._opening = _opening(request)
+                return Exchange(self, request, sent)
+        except UnreadableBody as error:
+            _logger.warning("a request is sent as it came: %s", error)
+        except Exception:
+            _logger.warning("a request is sent as it came", exc_info=True)
+        return None
+
+    def laid_out_again(self, request: WireRequest) -> bytes:
+        """The body after the provider refused the first one as too long."""
+        with self._lock:
+            return self._laid_out(request, overflowed=True)
+
+    def _laid_out(self, request: WireRequest, *, overflowed: bool) -> bytes:
+        heads = [
+            message.text
+            for message in request.messages
+            if message.role == "system" and not message.notice
+        ]
+        layout = self.session.follow(
+            request.messages,
+            system="\n\n".join([request.protocol.system(request.fields), *heads]).strip(),
+            tools=self._tool_specs(request.fields.get("tools", b"")),
+            window=self._window,
+            model_name=request.model,
+            overflowed=overflowed,
+        )
+        return apply(request, layout)
+
+    def _is_aside(self, request: WireRequest) -> bool:
+        """Whether a request is not part of the conversation: it has no tools and begins otherwise.
+
+        Programs ask for titles and the like through the same client.
+        """
+        is_other = self._opening is not None and _opening(request) != self._opening
+        return is_other and not request.has_tools
+
+    def _tool_specs(self, raw: bytes) -> tuple[ToolSpec, ...]:
+        if raw != self._tools[0]:
+            self._tools = (raw, tuple(_tool_spec(tool) for tool in decode(raw) or ()))
+        return self._tools[1]
+
+
+class Exchange:
+    """One request on its way to the provider, and its reply on the way back."""
+
+    def __init__(self, wired: WiredSession, request: WireRequest, body: bytes) -> None:
+        # The body to send.
+        self.body = body
+        self._wired = wired
+        self._request = request
+        self._reader: ReplyReader | None = None
+
+    def shorter(self, status: int, error: bytes) -> bytes | None:
+        """The body to send once more, if the provider refused this one as too long and something
+        can leave.
+        """
+        if not is_overflow(status, error):
+            return None
+        try:
+            return self._wired.laid_out_again(self._request)
+        except ContextOverflow as overflow:
+            _logger.warning("%s", overflow)
+        except Exception:
+            _logger.warning("a refused request could not be made shorter", exc_info=True)
+        return None
+
+    def start_reply(self, content_type: str) -> None:
+        """A response with a reply begins."""
+        self._reader = ReplyReader(self._request.protocol, content_type)
+
+    def feed(self, chunk: bytes) -> None:
+        """Take bytes of the response, before the client gets them."""
+        if self._reader is None:
+            return
+        try:
+            self._reader.feed(chunk)
+            if self._reader.has_ended:
+                self.finish()
+        except Exception:
+            self._reader = None
+            _logger.warning("a reply is not recorded", exc_info=True)
+
+    def finish(self) -> None:
+        """Record the reply, if it is complete. The second call does nothing."""
+        reader, self._reader = self._reader, None
+        if reader is None:
+            return
+        try:
+            reply: WireReply | None = reader.reply()
+            if reply is not None:
+                self._wired.session.replied(reply.reply)
+        except Exception:
+            _logger.warning("a reply is not recorded", exc_info=True)
+
+
+def _opening(request: WireRequest) -> object:
+    """The first message that is not of the system."""
+    messages = (message for message in request.messages if message.role != "system")
+    first = next(messages, None)
+    return (first.role, first.text) if first else None
+
+
+def _tool_spec(tool: dict[str, Any]) -> ToolSpec:
+    """A tool in the form of any of the three protocols."""
+    function = tool.get("function") or tool
+    return ToolSpec(
+        str(function.get("name") or tool.get("type") or ""),
+        str(function.get("description") or ""),
+        function.get("parameters") or function.get("input_schema") or {},
+    )
