@@ -120,11 +120,8 @@ class Side:
             yield timed(lambda: self.load(store, count), PROCESS) * 1_000 / count
 
     def verify(self) -> Iterator[float]:
-        verify = first_of(
-            "scroll_context.upkeep.verify",
-            "scroll_context.upkeep.integrity",
-            "scroll_context.upkeep.integrity",
-        ).verify
+        module = first_of("scroll_context.upkeep.integrity", "scroll_context.store.integrity")
+        verify = module.verify
         yield timed(lambda: verify(self.store.log), THREAD) * 1_000 / self.store.log.last_seq()
 
     def open_store(self) -> Iterator[float]:

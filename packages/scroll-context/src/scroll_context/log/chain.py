@@ -30,8 +30,11 @@ os.register_at_fork(after_in_child=_nonces.clear)
 
 Columns = Sequence[str | int | None]
 
-Row = Sequence[Any]
-"""A complete row of the table (columns.TableRow), in which damage may have left any type."""
+Row = Any
+"""A `TableRow` (columns.py), in which damage may have left any type."""
+
+# What a leaf covers of a row: the columns between seq and chain.
+_COVERED = slice(1, 21)
 
 
 def new_nonce() -> bytes:
@@ -63,11 +66,11 @@ def link(previous: bytes, seq: int, leaf: bytes) -> bytes:
 
 def expected(previous: bytes, row: Row) -> bytes:
     """The chain value that a row must have behind this one; empty when damage leaves none."""
-    seq, *columns, _, nonce, leaf = row
     try:
+        leaf = row.leaf
         if leaf is None:
-            leaf = sha256(nonce + _encode(columns)).digest()
-        return sha256(previous + _int8(seq) + leaf).digest()
+            leaf = sha256(row.nonce + _encode(row[_COVERED])).digest()
+        return sha256(previous + _int8(row.seq) + leaf).digest()
     except (TypeError, struct.error, msgspec.MsgspecError):
         return b""
 
@@ -80,18 +83,18 @@ def breaks(rows: Iterable[Row], seq: int, chain: bytes) -> Iterator[tuple[int, i
     consists of.
     """
     for row in rows:
-        at, *columns, row_chain, nonce, leaf = row
+        at = row.seq
         if at != seq + 1:
             yield at, seq
-        elif leaf is not None:
-            if expected(chain, row) != row_chain:
+        elif row.leaf is not None:
+            if expected(chain, row) != row.chain:
                 yield at, seq
         else:
             try:
-                leaf = sha256(nonce + _encode(columns)).digest()
-                is_intact = sha256(chain + _int8(at) + leaf).digest() == row_chain
+                leaf = sha256(row.nonce + _encode(row[_COVERED])).digest()
+                is_intact = sha256(chain + _int8(at) + leaf).digest() == row.chain
             except (TypeError, struct.error, msgspec.MsgspecError):
                 is_intact = False
             if not is_intact:
                 yield at, seq
-        seq, chain = at, row_chain
+        seq, chain = at, row.chain

@@ -62,7 +62,7 @@ class Reader:
             [session, max(first - 1, *visible), *_TASK_KINDS],
         )
         shown = [seq for seq in visible if seq >= first]
-        return frozenset([*shown, *(row[0] for row in not_yet_shown)])
+        return frozenset([*shown, *(seq for (seq,) in not_yet_shown)])
 
     def last_before_running(self) -> int:
         """The last seq before the running task."""

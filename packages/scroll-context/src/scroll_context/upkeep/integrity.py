@@ -70,6 +70,8 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
             else:
                 faults.append(_Fault(at, "altered: the row does not match its hash"))
         for row in page:
+            if row.leaf is None and row.payload is None and row.kind not in _SPECIAL:
+                continue
             if is_unreadable(row):
                 faults.append(_Fault(row.seq, UNREADABLE_ROW))
             elif row.leaf is not None:
