@@ -126,6 +126,10 @@ def test_a_payload_that_is_missing_or_altered_is_told_with_its_preview(
         assert said in result.stderr
         assert "precious precious" in result.stdout
         assert filled("show", 31).exit_code == 0
+        result = filled("read", "long")
+        assert (result.exit_code, said in result.stderr) == (0, True)
+        assert "precious precious" in result.stdout
+        assert filled("trajectory", "long").exit_code == 0
         result = filled("verify")
         assert result.exit_code == 1
         assert f"bad: seq 31: payload {payload.digest[:12]}… {said}" in result.stdout

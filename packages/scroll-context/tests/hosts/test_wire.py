@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from provider_rules import broken_rule, normal_form
 from scroll_context.hosts.slices import UnreadableBody, common_prefix
-from scroll_context.hosts.wire import Protocol
+from scroll_context.hosts.wire import Protocol, is_reminder
 from scroll_context.hosts.wire_chat import Chat
 from scroll_context.hosts.wire_layouts import apply
 from scroll_context.hosts.wire_messages import Messages
@@ -307,3 +307,21 @@ def test_text_after_a_cache_mark_does_not_change_the_bytes_before_it() -> None:
     sent = apply(request, Layout(items=(Keep(0),), tail="Variables: none"))
     assert sent.startswith(request.body[: request.wire[0].span.end - len("]}")])
     assert normal_form("messages", json.loads(sent))[1].endswith(b'"Variables: none"}]}')
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<system-reminder>a</system-reminder>\n", True),
+        (" <turn_aborted>a</turn_aborted> <system-reminder>b</system-reminder>", True),
+        ("<system-reminder>a</system-reminder> and my own words", False),
+        ("<system-reminder>a", False),
+        ("", False),
+        # One pattern for all blocks took twice as long for each further block.
+        ("<system-reminder>a</system-reminder>\n" * 5_000 + "my own words", False),
+        ("<system-reminder>a</system-reminder>\n" * 5_000, True),
+    ],
+    ids=["one", "two", "words", "open", "empty", "many with words", "many"],
+)
+def test_a_reminder_is_a_text_of_nothing_but_added_blocks(text: str, expected: bool) -> None:
+    assert is_reminder(text) is expected

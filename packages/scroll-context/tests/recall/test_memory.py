@@ -312,3 +312,30 @@ def test_what_a_query_was_made_from_is_known_or_marked_unknown(store: Store) -> 
     result = memory.call("ms.sql_query", "SELECT max(content) AS c, 4 AS seq FROM hist.events")
     assert result.seqs == () and result.unknown
     memory.close()
+
+
+def test_events_with_much_metadata_are_read_in_small_pages(store: Store) -> None:
+    note = "x" * 6_000_000
+    seqs = [
+        store.append(Draft(session_id="own", content=f"{n}", metadata={"note": note}))
+        for n in range(9)
+    ]
+    memory = memory_of(store)
+    loaded: list[int] = []
+    get_many = store.log.get_many
+    store.log.get_many = lambda page, *rest: (  # type: ignore[method-assign]
+        loaded.append(len(page)),
+        get_many(page, *rest),
+    )[1]
+    rows = memory.call("ms.expand", seqs).value["rows"]
+    assert [row["seq"] for row in rows] == seqs
+    assert sum(loaded) == 9 and max(loaded) == 2
+
+
+def test_a_lost_body_does_not_make_a_range_unreadable(store: Store) -> None:
+    lost, other = said(store, "precious " * 10_000), said(store, "tea")
+    payload = store.log.get(lost).payload
+    assert payload is not None
+    store.payloads.path(payload.digest).unlink()
+    rows = memory_of(store).call("ms.expand", [lost, other]).value["rows"]
+    assert rows[0]["content"].startswith("precious") and rows[1]["content"] == "tea"

@@ -35,12 +35,15 @@ from scroll_context.cli.output import (
     print_table,
     visible,
 )
-from scroll_context.errors import UnknownSession
+from scroll_context.errors import PayloadDamaged, PayloadMissing, UnknownSession
 
 if TYPE_CHECKING:
     from scroll_context.events import Event
+    from scroll_context.log.log import EventLog
     from scroll_context.messages import Message
     from scroll_context.session.explain import Explanation
+
+TextOf = Callable[["Event"], str]
 
 # Characters of a message, or of a part of a step.
 SHOWN = 300
@@ -99,7 +102,7 @@ def read(
 
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(open_store(store))
-        passages = _passages(lineage(opened, session), opened.log.text, cells, full)
+        passages = _passages(lineage(opened, session), _text_of(opened.log), cells, full)
         first = next(passages, None)
         if first is None:
             raise UnknownSession(
@@ -124,6 +127,21 @@ def read(
                 file.write(visible(line).encode() + b"\n")
     if out is not None:
         note(f"written to {out}")
+
+
+def _text_of(log: "EventLog") -> TextOf:
+    """A function for the text of an event. If the payload is lost, it notes that, and returns the
+    part that the row holds: one lost payload must not end the reading of a session.
+    """
+
+    def text_of(event: "Event") -> str:
+        try:
+            return log.text(event)
+        except (PayloadMissing, PayloadDamaged) as error:
+            note(f"seq {event.seq}: {error}")
+            return event.content
+
+    return text_of
 
 
 def _passages(
@@ -311,7 +329,9 @@ def trajectory(session: str, out: Path | None, store: Place, as_json: bool) -> N
             raise UnknownSession(
                 f"there is no session {session!r}; `scroll sessions` lists those there are"
             )
-        document = steps_of(lineage(opened, session), opened.log.text, first.task_id or session)
+        document = steps_of(
+            lineage(opened, session), _text_of(opened.log), first.task_id or session
+        )
     if out is not None:
         with new_file(out) as file:
             file.write(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")

@@ -28,12 +28,8 @@ from scroll_context.messages import Media, Thinking, ToolCall
 from scroll_context.models.protocol import Reply
 from scroll_context.session.host import Drop, HostMessage, Keep, Replace
 
-_REMINDERS = re.compile(
-    r"\s*(?:<(system-reminder|environment_context|user_instructions|turn_aborted)>"
-    r".*?</\1>\s*)+",
-    re.DOTALL,
-)
-"""A text that consists of what coding assistants add to the words of their user."""
+_REMINDER = re.compile(r"\s*<(system-reminder|environment_context|user_instructions|turn_aborted)>")
+"""The beginning of a block that coding assistants add to the words of their user."""
 
 Action = Keep | Replace | Drop
 
@@ -259,11 +255,18 @@ def longer_content(message: bytes, content: Span, text: str, block: bytes) -> by
 def is_reminder(block: Any) -> bool:
     """Whether a content block is a text that an assistant added to the words of its user."""
     text = block if isinstance(block, str) else block.get("text")
-    return (
-        isinstance(text, str)
-        and text.lstrip().startswith("<")
-        and _REMINDERS.fullmatch(text) is not None
-    )
+    if not isinstance(text, str):
+        return False
+    # Block by block: one pattern for all of them took a second for 20 blocks with a word behind
+    # them, and twice as long for each further one.
+    end = 0
+    while (opening := _REMINDER.match(text, end)) is not None:
+        closing = f"</{opening[1]}>"
+        start = text.find(closing, opening.end())
+        if start < 0:
+            return False
+        end = start + len(closing)
+    return end > 0 and not text[end:].strip()
 
 
 def arguments(raw: Any) -> dict[str, Any] | str:

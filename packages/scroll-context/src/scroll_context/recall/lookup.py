@@ -31,7 +31,6 @@ from scroll_context.work import check as check_work
 MAX_HITS = 200
 PIECE = 4 << 20  # bytes of a body sent to the kernel at once
 EXPAND_BYTES = 16 << 20  # of memory for the texts that one call returns
-EXPAND_PAGE = 100  # events that it reads at once
 FUSED = 50  # hits by words and by meaning that are joined
 REMEMBERED = 1_000  # searches and verified bodies that a session remembers
 _LIMIT = re.compile(
@@ -190,9 +189,9 @@ class Lookup:
 
     def _events_at(self, seqs: Sequence[int]) -> Iterator[Event]:
         """The events at these addresses within reach, read in pages: 5,000 of them can be large."""
-        for at in range(0, len(seqs), EXPAND_PAGE):
+        for page in self._reader.pages(seqs):
             check_work()
-            yield from self._store.log.get_many(seqs[at : at + EXPAND_PAGE], self._reader.grant)
+            yield from self._store.log.get_many(page, self._reader.grant)
 
     # SQL ------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from scroll_context.errors import BadInput
 from scroll_context.events import Event
 from scroll_context.log.filters import NO_FILTERS, SearchFilters
 from scroll_context.recall.arguments import text_of, texts, whole_number
-from scroll_context.recall.lookup import EXPAND_BYTES, EXPAND_PAGE, row_bytes
+from scroll_context.recall.lookup import EXPAND_BYTES, row_bytes
 from scroll_context.recall.reader import Reader
 from scroll_context.recall.rows import Answer, Row, event_row
 from scroll_context.search import query as language
@@ -109,13 +109,13 @@ class MentionMethods:
         room = EXPAND_BYTES
         folder = Folder()
         firsts: list[int] = []
-        for at in range(0, len(matches), EXPAND_PAGE):
-            page = matches[at : at + EXPAND_PAGE]
-            events = self._reader.log.get_many([match.seq for match in page], self._reader.grant)
+        matches_by_seq = {match.seq: match for match in matches}
+        for page in self._reader.pages(list(matches_by_seq)):
+            events = self._reader.log.get_many(page, self._reader.grant)
             by_seq = {event.seq: event for event in events}
-            for match in page:
+            for seq in page:
                 check_work()
-                event = by_seq.get(match.seq)
+                match, event = matches_by_seq[seq], by_seq.get(seq)
                 if event is None:
                     continue
                 row = event_row(event, match=match.excerpt, count=match.count)

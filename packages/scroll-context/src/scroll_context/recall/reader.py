@@ -4,12 +4,12 @@ Nothing outside the grant is read. Echoes are never shown, and neither is the ru
 since the newest request that the view still shows are no evidence about the past.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from scroll_context.errors import BadInput
+from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import Event, Grant, Kind, Scope
 from scroll_context.log.filters import SearchFilters
 from scroll_context.log.log import SessionInfo
@@ -18,6 +18,8 @@ from scroll_context.recall.arguments import filters_of
 from scroll_context.store import Store
 
 WHOLE_TEXT = 1 << 20  # bytes; a larger body stays behind its handle
+PAGE_EVENTS, PAGE_BYTES = 100, 16 << 20  # events, and bytes of their rows, that are read at once
+FEW_EVENTS = 4  # so many are read without asking for their sizes
 _SPEAKERS = ("user", "assistant", SPEAKER)
 _NOT_SPOKEN = frozenset({Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.CELL, Kind.OBSERVATION})
 _TASK_KINDS = (Kind.CONVERSATION, Kind.TOOL_CALL, Kind.CELL, Kind.OBSERVATION)
@@ -146,12 +148,45 @@ class Reader:
         """The turns of the user of this store, behind one seq and up to another."""
         return self.spoken(between(after, until).narrowed(role="user"))
 
+    def pages(self, seqs: Sequence[int]) -> Iterator[list[int]]:
+        """The seqs in pages of at most `PAGE_EVENTS` events with about `PAGE_BYTES` in their rows.
+
+        The metadata of one event may take 8 MiB, so a hundred events of an import took 800 MiB
+        before the first of them was looked at.
+        """
+        page: list[int] = []
+        room = PAGE_BYTES
+        for start in range(0, len(seqs), PAGE_EVENTS):
+            part = seqs[start : start + PAGE_EVENTS]
+            sizes = self._row_sizes(part) if len(part) > FEW_EVENTS else {}
+            for seq in part:
+                size = sizes.get(seq, 0)
+                if page and (size > room or len(page) == PAGE_EVENTS):
+                    yield page
+                    page, room = [], PAGE_BYTES
+                page.append(seq)
+                room -= size
+        if page:
+            yield page
+
+    def _row_sizes(self, seqs: Sequence[int]) -> dict[int, int]:
+        marks = ", ".join("?" * len(seqs))
+        sql = f"SELECT seq, length(metadata) + length(content) FROM event WHERE seq IN ({marks})"
+        return {seq: size or 0 for seq, size in self.log.query(sql, list(seqs))}
+
     def text(self, event: Event) -> str:
-        """The text of an event; for a body above `WHOLE_TEXT`, or no text, what the log has."""
+        """The text of an event; for a body above `WHOLE_TEXT`, or no text, what the log has.
+
+        The same if the body is lost: one such event must not make a search or a range fail. Its
+        handle says what is wrong when it is read.
+        """
         body = event.payload
-        if body is not None and body.is_text and body.size <= WHOLE_TEXT:
+        if body is None or not body.is_text or body.size > WHOLE_TEXT:
+            return event.content
+        try:
             return self.log.text(event)
-        return event.content
+        except (PayloadMissing, PayloadDamaged):
+            return event.content
 
 
 def between(after: int, until: int) -> SearchFilters:
