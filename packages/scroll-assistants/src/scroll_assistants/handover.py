@@ -153,15 +153,22 @@ _COLUMNS = (
 _SAID = "content NOT IN ('', '[erased]') AND metadata NOT LIKE '%\"echo\":t%'"
 
 
-_LATEST_SESSIONS = """
+_LATEST_SESSIONS = f"""
     WITH RECURSIVE names(id) AS (
         SELECT min(session_id) FROM event
         UNION ALL SELECT (SELECT min(session_id) FROM event WHERE session_id > id) FROM names WHERE id IS NOT NULL
     )
     SELECT id FROM names JOIN event ON seq = (SELECT max(seq) FROM event WHERE session_id = id)
-    WHERE instr(id, '/') = 0 AND (? = '' OR task_id = ?) ORDER BY created_at DESC, seq DESC LIMIT ?"""
-"""The sessions whose last events are the latest by time. Each name costs a step in the index of
-sessions. A session with a slash in its name is a sub-agent's, to whom the user does not speak."""
+    WHERE instr(id, '/') = 0 AND EXISTS (
+        SELECT 1 FROM event WHERE seq IN (
+            (SELECT max(seq) FROM event WHERE session_id = id), (SELECT min(seq) FROM event WHERE session_id = id)
+        ) AND ? IN ('', task_id) AND {NOT_IMPORTED_SQL}
+    )
+    ORDER BY created_at DESC, seq DESC LIMIT ?"""
+"""The sessions whose last events are the latest by time, of those that the user's own work began or
+ended. A file may bring any number of sessions with times to come: they would take all the places.
+Each name costs a step in the index of sessions. A session with a slash in its name is a
+sub-agent's, to whom the user does not speak."""
 
 
 def _turns(query: Query, task: str) -> list[_Row]:
@@ -170,7 +177,7 @@ def _turns(query: Query, task: str) -> list[_Row]:
     """
     turns: list[_Row] = []
     left = NEWEST
-    for (session,) in list(query(_LATEST_SESSIONS, [task, task, SESSIONS])):
+    for (session,) in list(query(_LATEST_SESSIONS, [task, SESSIONS])):
         if left <= 0 or len(turns) >= READ_TURNS:
             break
         oldest = list(
