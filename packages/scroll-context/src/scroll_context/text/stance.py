@@ -11,8 +11,7 @@ can still be searched for, a false one would stand in every request.
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
-
-import msgspec
+from typing import NamedTuple
 
 from scroll_context.text.words import body, clip, prose, sentences, stem, words
 from scroll_context.work import check as check_work
@@ -23,7 +22,7 @@ READ = 2_000  # characters of a turn that are looked at
 SHOWN = 160  # characters of a statement in a list
 
 
-class Statement(msgspec.Struct, frozen=True):
+class Statement(NamedTuple):
     """One sentence that binds later work, or as much of it as a list shows."""
 
     level: int  # INSTRUCTION, or PREFERENCE for preferences and decisions
@@ -91,7 +90,7 @@ def newest(items: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
     return [(seq, sentence) for seq, sentence, _ in holding.values()]
 
 
-class Standing(msgspec.Struct, frozen=True):
+class Standing(NamedTuple):
     """A statement, its seq, and the seq of a later one that repeats or contradicts it."""
 
     seq: int
