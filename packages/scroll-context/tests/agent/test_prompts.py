@@ -1,22 +1,43 @@
-"""The texts that the model reads: short, complete, and true of what there is."""
+"""The texts that the model reads: short, complete, and true of what there is.
+
+Every sentence of the prompt about `ms` is checked here against the code: the examples are run on the
+data that they speak of, and keys, limits and filters are compared with their definitions.
+"""
 
 import re
-from importlib import resources
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from scroll_context.events import Draft
+from scroll_context.kernel.kernel import KernelOptions
+from scroll_context.recall.arguments import FILTER_ARGUMENTS
+from scroll_context.recall.mentions import MOST_MATCHES
+from scroll_context.recall.rows import ROW_KEYS
 from scroll_context.session.context import Actions
-from scroll_context.session.prompt import part, system_prompt
+from scroll_context.session.prompt import (
+    HEADLINE,
+    PROMPT_TOKENS,
+    exec_spec,
+    part,
+    system_prompt,
+)
 from scroll_context.session.session import Session, SessionOptions
+from scroll_context.sql.guard import SqlLimits
 from scroll_context.store import Store
 from scroll_context.view.tokens import estimate
 
 PARTS = Actions().prompts
-WAS = 1_215
-"""Tokens of the same texts, by the same estimate, before the memory had grep, outline, gist and the
-others.
-"""
+TEXT = "\n\n".join(map(part, PARTS))
+MEMORY = part("memory")
+TURNS = (
+    ("user", "2024-05-03", "The hotel in Lisbon must have parking. Always quote prices in euros."),
+    ("assistant", "2024-05-03", "Hotel Tejo has parking and costs 140 euros."),
+    ("user", "2024-05-09", "Devin likes trains, so we decided to skip the rental car."),
+    ("user", "2024-06-01", "Book Hotel Tejo for Devin and me."),
+)
 
 
 def add(a: int, b: int) -> int:
@@ -24,25 +45,117 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def test_the_prompt_has_not_grown() -> None:
-    assert sum(estimate(part(name)) for name in PARTS) <= WAS
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """A session on the data that the examples of the prompt speak of."""
+    with Store(tmp_path_factory.mktemp("prompt") / "store", create=True) as store:
+        for role, day, text in TURNS:
+            store.append(Draft(session_id="trip", role=role, content=text, created_at=day))
+        options = SessionOptions(reach="all")
+        with Session.open(store, session_id="probe", options=options) as session:
+            yield session
 
 
-def test_every_function_that_is_named_exists_and_every_function_is_named() -> None:
-    text = "\n".join(map(part, PARTS))
-    named = set(re.findall(r"\bms\.(\w+)", text))
-    source = resources.files("scroll_context.recall").joinpath("ms_prelude.py").read_text()
-    there = set(re.findall(r"^def ([a-z]\w*)", source, re.M))
-    assert named == there
+def test_prompt_and_schema_stay_within_the_budget_that_stands_beside_them() -> None:
+    schema = msgspec.json.encode(exec_spec("exec")).decode()
+    assert estimate(TEXT) + estimate(schema) <= PROMPT_TOKENS
+
+
+def examples() -> list[tuple[str, str]]:
+    """The cells of the prompt and their outputs; a call without an output belongs to the next."""
+    block = MEMORY.split("```")[1].strip("\n")
+    cells: list[tuple[str, str]] = []
+    source: list[str] = []
+    output: list[str] = []
+    for line in [*block.splitlines(), ">>> "]:
+        if not line.startswith(">>> "):
+            output.append(line)
+            continue
+        if output:
+            cells.append(("\n".join(source), "\n".join(output)))
+            source, output = [], []
+        source.append(line.removeprefix(">>> ").partition("  # ")[0])
+    return cells
+
+
+@pytest.mark.parametrize(("source", "output"), examples(), ids=lambda text: text[:40])
+def test_each_example_prints_what_the_prompt_says(
+    session: Session, source: str, output: str
+) -> None:
+    assert session.run(source).content == output
+
+
+def test_every_call_that_the_prompt_names_has_an_example_and_exists(session: Session) -> None:
+    named = set(re.findall(r"\bms\.(\w+)\(", TEXT))
+    shown = {name for source, _ in examples() for name in re.findall(r"\bms\.(\w+)\(", source)}
+    assert named == shown
+    listed = session.run("help(ms)").content
+    for name in ("outline", "gist", "index", "days_between", "provenance", *named):
+        assert f"ms.{name}(" in listed, "help(ms) lists the other calls"
+
+
+def test_rows_have_the_keys_that_the_prompt_lists(session: Session) -> None:
+    assert f"`{', '.join(ROW_KEYS)}`" in MEMORY
+    calls = ("search('hotel')", "grep('hotel')", "expand(1)", "turns(1, 4)", "standing()", "gist()")
+    for call in calls:
+        keys = session.run(f"print(*ms.{call}[0])").content.split("\n")[0].split()
+        assert set(ROW_KEYS) <= set(keys), call
+        assert ("match" in keys) == (call.split("(")[0] in ("grep", "standing", "gist")), call
+
+
+def test_a_row_that_lacks_a_key_names_the_keys_it_has(session: Session) -> None:
+    shown = session.run("ms.grep('hotel')[0]['text']").content
+    assert "no 'text' in this row; its keys are seq, session_id, role, kind" in shown
+
+
+def test_limits_are_those_of_the_code() -> None:
+    assert f"up to {MOST_MATCHES:,} rows" in MEMORY
+    assert f"at most {SqlLimits().rows:,} rows" in MEMORY
+    assert f"at most {KernelOptions().output_chars:,} characters" in part("system")
+    assert f"at most {KernelOptions().output_chars:,} characters" in exec_spec("exec").description
+
+
+def test_long_output_shows_its_beginning_and_end(session: Session) -> None:
+    assert "of more, the beginning and\nthe end" in part("system")
+    shown = session.run("print('a' * 20_000 + 'b' * 20_000 + 'end')").content
+    assert shown.startswith("aaa") and shown.endswith("bend") and shown.count("[cut: ") == 1
+
+
+def test_filters_exist_and_narrow_as_the_prompt_says(session: Session) -> None:
+    filters = set(re.findall(r"`(\w+)=", MEMORY.partition("Filters:")[2]))
+    assert filters == FILTER_ARGUMENTS - {"agent_id"}
+    assert "in search `scope=`" in MEMORY
+    source = """print([len(ms.search("hotel", **one)) for one in (
+    {"role": "user"}, {"kind": "conversation"}, {"session_id": "trip"}, {"seq_range": (1, 2)},
+    {"created_on": "2024-05-03"}, {"created_from": "2024-06-01"}, {"created_to": "2024-05-03"},
+    {"scope": "session"}, {"scope": "session", "all_agents": True})])"""
+    assert session.run(source).content.split("\n")[0] == "[2, 3, 3, 2, 2, 1, 2, 0, 3]"
+
+
+def test_a_large_body_is_read_through_its_handle(session: Session) -> None:
+    assert '`row["payload"]`: `.text()`, `.json()`, `.lines()`, `.bytes()`' in MEMORY
+    seq = session.record("tool_result", role="tool", content='["' + "x" * 2_000_000 + '"]').seq
+    source = f"""body = ms.expand({seq})[0]["payload"]
+print(len(body.text()), len(body.json()[0]), len(list(body.lines())), len(body.bytes()))"""
+    assert session.run(source).content == "2000004 2000000 1 2000004"
+
+
+def test_a_note_prints_once(session: Session) -> None:
+    source = "rows = ms.grep('hotel')\nprint(rows)\nms.show(rows)"
+    assert session.run(source).content.count("[note]") == 1
+    assert session.run("rows = ms.grep('absent'); print(rows.note)").content.count("absent") == 3
+
+
+def test_headlines_have_one_wording() -> None:
+    assert HEADLINE in part("headline")
+    assert HEADLINE in exec_spec("exec").parameters["properties"]["headline"]["description"]
 
 
 @pytest.mark.parametrize(
     "rule",
     [
-        "1,000 rows",
         "always a list",
-        "the whole question, a few",
-        "standing instructions",
+        "the complete question, a few",
         "both said and denied",
         "first or initial",
         "what did you recommend",
@@ -55,9 +168,7 @@ def test_every_function_that_is_named_exists_and_every_function_is_named() -> No
     ],
 )
 def test_each_rule_stands_once(rule: str) -> None:
-    assert "\n".join(map(part, PARTS)).replace("\n   ", " ").count(rule) == (
-        2 if rule == "standing instructions" else 1
-    )
+    assert TEXT.replace("\n   ", " ").count(rule) == 1
 
 
 @pytest.mark.parametrize(

@@ -236,16 +236,14 @@ def _places(text: str, word: Any, width: int) -> Iterator[str]:
         yield ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
 
 
-_FIRST = ("n", "seq", "day", "month", "term", "created_at", "role", "kind", "stance")
+_FIRST = ("n", "seq", "day", "month", "created_at", "role", "kind", "stance")
 _COUNTS = (
     "hits",
     "by_user",
     "first_seq",
     "first_at",
-    "first_match",
     "last_seq",
     "last_at",
-    "last_match",
     "count",
     "repeats",
     "repeated",
@@ -280,6 +278,8 @@ def _head(row: Any) -> str:
 def _line(row: Any, width: int) -> str:
     if not isinstance(row, dict):
         return str(row)[:width]
+    if "term" in row:
+        return _term_line(row)
     head = _head(row)
     texts = [", ".join(row.get("terms") or ()), row.get("title", "")]
     texts.append(row.get("snippet") or row.get("match") or row.get("content") or "")
@@ -287,3 +287,12 @@ def _line(row: Any, width: int) -> str:
     if len(text) > width:
         text = text[: width - 1] + "…"
     return head + (": " if head and text else "") + text
+
+
+def _term_line(row: Any) -> str:
+    """First and last mention of a term."""
+    parts = [f"{row['term']}: {row['hits']} hit{'' if row['hits'] == 1 else 's'}"]
+    for place in ("first", "last") if row["hits"] > 1 else ("first",) * row["hits"]:
+        where = f"{place} seq {row[place + '_seq']} ({row[place + '_at']})"
+        parts.append(f"{where}: {row[place + '_match']}")
+    return " | ".join(parts)

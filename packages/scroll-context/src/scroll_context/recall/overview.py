@@ -81,7 +81,9 @@ class OverviewMethods:
                 continue
             if query is not None and not hits[info.session_id]:
                 continue
-            topics = known.get(info.session_id) or self._unspoken(info)
+            topics = known.get(info.session_id)
+            if topics is None and info.session_id != self._reader.scope.session_id:
+                topics = self._unspoken(info)
             if topics is None:
                 continue
             row = _session_row(number, info, topics)
@@ -114,10 +116,9 @@ class OverviewMethods:
     def _unspoken(self, info: SessionInfo) -> Topics | None:
         """What a session without a user was about; None when there is nothing to show."""
         events = self._reader.log.iterate(grant=self._reader.grant, session_id=info.session_id)
-        running = self._reader.running_seqs()
         lines = []
         for _, event in zip(range(UNSPOKEN_EVENTS), events, strict=False):
-            if event.is_searchable and event.seq not in running:
+            if event.is_searchable:
                 lines.append(event.headline or event.content)
         if not lines:
             return None

@@ -43,16 +43,16 @@ def event_row(event: Event, content: str | None = None, **more: Any) -> Row:
     row: Row = {
         "seq": event.seq,
         "session_id": event.session_id,
+        "role": event.role,
+        "kind": event.kind,
+        "created_at": event.created_at,
+        "content": event.content if content is None else content,
+        "name": event.name,
         "agent_id": event.agent_id,
         "task_id": event.task_id,
-        "kind": event.kind,
-        "role": event.role,
-        "name": event.name,
-        "created_at": event.created_at,
         "step_index": event.step_index,
         "msg_index": event.msg_index,
         "headline": event.headline,
-        "content": event.content if content is None else content,
         "metadata": _short_metadata(event),
     }
     body = ref_of(event)

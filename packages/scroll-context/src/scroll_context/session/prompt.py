@@ -12,11 +12,21 @@ from scroll_context.tools.tools import Tool, tool
 if TYPE_CHECKING:
     from scroll_context.session.session import Session
 
+PROMPT_TOKENS = 1_600
+"""The most that the system prompt and the schema of the cell tool may take, by `view.tokens`.
+
+With every part in it, but without the user's tools and instructions. Name fewer calls rather than
+shorten the examples; `help(ms)` has the others. tests/agent/test_prompts.py checks it.
+"""
+
+HEADLINE = "task | state | next action | status"
+"""The parts of a headline, in the prompt and in the schema."""
+
 _EXEC = (
-    "Run one Python cell in the session's kernel. Variables persist. Only what the cell prints is returned, at most "
-    "32,000 characters; keep large values in variables."
+    "Run one Python cell in the session's kernel. Variables persist. Only printed text is "
+    "returned, at most 32,000 characters; keep large values in variables."
 )
-_HEADLINE = "task | verified state | next action | status, with exact names and numbers; at most 200 characters"
+_HEADLINE = f"{HEADLINE}, with exact names and numbers; at most 200 characters"
 
 
 def exec_spec(name: str) -> ToolSpec:

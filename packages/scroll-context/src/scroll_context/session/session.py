@@ -630,7 +630,7 @@ class Session:
         metadata: dict[str, Any] = {"bound": bound, "seqs": packed_seqs(given, MAX_LISTED)}
         if UNKNOWN_SEQ in result.seqs:
             metadata["unknown"] = True  # it was given events that cannot be named, too
-        if self.environment.memory.calls or echo:
+        if self.environment.memory.calls or echo or cell.metadata.get("echo"):
             metadata["echo"] = True
         draft = self.journal.draft(
             Kind.OBSERVATION,
