@@ -42,16 +42,16 @@ def sources(history: History) -> list[str]:
     return [draft.metadata["source_id"] for draft in history.drafts()]
 
 
-def test_a_batch_is_a_session_with_its_tag_number_and_date() -> None:
+def test_a_batch_is_a_session_with_its_number_and_date_as_columns() -> None:
     (history,), faults = read(sample_folder("beam"), "128K")
     assert not faults
     assert history.history_id == "128K-1"
     drafts = list(history.drafts())
     assert len(drafts) == 32
     first, last = drafts[0], drafts[-1]
-    assert first.content.startswith("[Session 1 | 2024-03-04] user: I want to turn the empty lot")
+    assert first.content.startswith("I want to turn the empty lot")
     assert first.content.endswith("->-> 1,1"), "the text is stored as it is"
-    assert last.content.startswith("[Session 3 | 2024-05-13] assistant: Collect them")
+    assert last.content.startswith("Collect them")
     assert (last.kind, last.role, last.task_id) == ("conversation", "assistant", "128K-1")
     assert (last.step_index, last.msg_index, last.created_at) == (3, 31, "2024-05-13")
     assert last.metadata == {"source_id": "31", "date": "2024-05-13"}
@@ -143,7 +143,6 @@ def test_a_date_is_carried_forward_and_the_beginning_may_have_none(data: Path) -
     (history,), faults = read(data, "128K")
     assert [fault.outcome for fault in faults] == ["no-date"]
     drafts = list(history.drafts())
-    assert drafts[0].content.startswith("[Session 1 | no date] user:")
     assert "date" not in drafts[0].metadata
     assert drafts[-1].created_at == "2024-04-08"
 
@@ -164,7 +163,7 @@ def test_a_batch_whose_ids_start_again_keeps_its_place_at_the_end(data: Path) ->
         *(str(number) for number in range(22)),
         *(f"{at}#{at + 1}" for at in range(10)),
     ]
-    assert drafts[22].content.startswith("[Session 3 | 2024-05-13] user: A correction")
+    assert drafts[22].content.startswith("A correction")
 
 
 def test_one_repeated_id_changes_nothing_else(data: Path) -> None:
@@ -265,7 +264,8 @@ def test_missing_folders_and_unknown_splits_are_outcomes_not_errors(tmp_path: Pa
 def test_the_rubric_says_what_the_data_look_like() -> None:
     said = beam.Beam(sample_folder("beam"), "128K").rubric_prompt()
     for word in (
-        "[Session 12 | 2024-07-05] user:",
+        "`step_index`",
+        "`content` is the turn alone",
         "kind='conversation'",
         "submit_answer",
         "all_agents=True",

@@ -74,7 +74,7 @@ def test_the_question_does_not_depend_on_the_size_of_the_haystack(data: Path) ->
         )
 
 
-def test_sessions_go_by_date_and_turns_carry_their_kind_and_tag(data: Path) -> None:
+def test_sessions_go_by_date_and_turns_carry_their_kind_and_number(data: Path) -> None:
     for history in read(data, "oracle")[0]:
         drafts = list(history.drafts())
         times = [draft.created_at for draft in drafts]
@@ -82,9 +82,7 @@ def test_sessions_go_by_date_and_turns_carry_their_kind_and_tag(data: Path) -> N
         assert [draft.msg_index for draft in drafts] == list(range(len(drafts)))
         for draft in drafts:
             assert draft.kind == {"user": "context_msg", "assistant": "model_turn"}[draft.role]
-            assert draft.content.startswith(
-                f"[Session {draft.step_index} | {draft.created_at[:10]}] {draft.role}: "
-            )
+            assert draft.step_index >= 1 and not draft.content.startswith("[Session ")
             assert draft.metadata["date"] == draft.created_at[:10]
             assert draft.task_id == history.history_id
 
@@ -207,7 +205,7 @@ def test_an_empty_array_has_no_elements(tmp_path: Path) -> None:
 def test_the_rubric_says_what_the_data_look_like_and_how_to_abstain() -> None:
     said = longmemeval.LongMemEval(sample_folder("longmemeval"), "oracle").rubric_prompt()
     for word in (
-        "[Session 12 | 2023-05-20] user:",
+        "`content` is the turn alone",
         "kind='context_msg'",
         "model_turn",
         "submit_answer",

@@ -77,7 +77,7 @@ def test_a_benchmark_runs_from_its_files_to_its_scores(
     for attempt in folder.attempts():
         assert attempt.answer.strip() and attempt.ability in summary.scores.by_ability
         assert "the cell failed" not in attempt.steps[0]["observation"]
-    assert any("[Session " in attempt.answer for attempt in folder.attempts())
+    assert not any("[Session " in attempt.answer for attempt in folder.attempts())
     assert all(
         "submit_answer" in request.messages[0].text for request in agent.requests
     )  # the rubric

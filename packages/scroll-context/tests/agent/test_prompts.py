@@ -33,9 +33,9 @@ PARTS = Actions().prompts
 TEXT = "\n\n".join(map(part, PARTS))
 MEMORY = part("memory")
 TURNS = (
-    ("user", "2024-05-03", "The hotel in Lisbon must have parking. Always quote prices in euros."),
+    ("user", "2024-05-03", "The hotel needs parking. Always quote prices in euros."),
     ("assistant", "2024-05-03", "Hotel Tejo has parking and costs 140 euros."),
-    ("user", "2024-05-09", "Devin likes trains, so we decided to skip the rental car."),
+    ("user", "2024-05-09", "Devin likes trains: we decided to skip the rental car."),
     ("user", "2024-06-01", "Book Hotel Tejo for Devin and me."),
 )
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from scroll_context.text.stance import stance, standing
+from scroll_context.text.stance import stance, standing, statements
 
 INSTRUCTIONS = """
 Always use metric units.
@@ -46,6 +46,21 @@ Also, always confirm the time zone.
 Thanks! And always translate the quotes, please.
 In emails, never sign with my full name.
 Going forward you should answer in Spanish.
+Remember: amounts are in cents.
+Migrations must never lock the table.
+Commit messages must always name the ticket.
+As I said before, always use metric units.
+Like I said: never call me on Sundays.
+I told you to always add units.
+""".strip().splitlines()
+
+DECISIONS = """
+We decided that the pool stays closed.
+I've decided to use Postgres for this.
+OK, I've opted for the smaller engine.
+Let's go with the blue tiles.
+We'll stick with the weekly call, can you move it?
+After some thought, we have agreed on a budget of 900.
 """.strip().splitlines()
 
 PREFERENCES = """
@@ -119,6 +134,12 @@ Make sure the tests pass.
 You should see a therapist.
 I want you to write a poem about never giving up hope, can you?
 The function must never return None, how do I check that?
+Have we decided on a name?
+Should we go with the blue one?
+What if I decided to leave?
+They must always be late.
+He must never have seen it.
+Do you remember: was it red?
 always
 never
 import never; always = never()
@@ -136,6 +157,11 @@ def test_standing_instructions_are_found(text: str) -> None:
 @pytest.mark.parametrize("text", PREFERENCES)
 def test_preferences_are_found(text: str) -> None:
     assert stance(text) == 1
+
+
+@pytest.mark.parametrize("text", DECISIONS)
+def test_decisions_are_found(text: str) -> None:
+    assert [(one.stance, one.level) for one in statements(text)] == [("decision", 1)]
 
 
 @pytest.mark.parametrize("text", NEITHER)

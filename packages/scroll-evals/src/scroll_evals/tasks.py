@@ -16,9 +16,7 @@ import msgspec
 
 from scroll_context.events import Draft, Kind
 
-_UNDATED = (
-    "1970-01-01"  # an event needs a date to be stored; its tag and metadata say that there is none
-)
+_UNDATED = "1970-01-01"  # an event needs a date to be stored; its metadata has none
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,8 +102,8 @@ def turn_draft(
     """One turn of a history, ready to be appended; `moment` is ISO, or empty where the benchmark
     has no date.
 
-    The tag in front of the text is what the rubrics speak of, and what headlines are made of
-    (ingested_view.py).
+    The text is stored as it is. The number of its session is `step_index` and its date is in
+    `created_at`: a tag in front of it made `LIKE '%2024%'` match every turn.
     """
     date = moment[:10]
     return Draft(
@@ -113,7 +111,7 @@ def turn_draft(
         session_id=f"{history_id}/session-{session}",
         task_id=history_id,
         role=role,
-        content=f"[Session {session} | {date or 'no date'}] {role}: {text}",
+        content=text,
         step_index=session,
         msg_index=position,
         created_at=moment or _UNDATED,

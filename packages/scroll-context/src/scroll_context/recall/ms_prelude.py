@@ -200,7 +200,7 @@ def show(rows: Any, n: int = 20, width: int = 200, around: str | None = None) ->
         for row in rows[:n]:
             print(_line(row, width))
         if len(rows) > n:
-            print(f"… {len(rows) - n} more rows")
+            print(f"… {_count(len(rows) - n, 'more row')}")
         return
     word = _re.compile(_re.escape(around), _re.IGNORECASE)
     hits = [row for row in rows if word.search(_text(row))]
@@ -208,9 +208,13 @@ def show(rows: Any, n: int = 20, width: int = 200, around: str | None = None) ->
         for excerpt in _places(_text(row), word, width):
             print(f"{_head(row)}: {excerpt}")
     if len(hits) > n:
-        print(f"… {len(hits) - n} more rows with {around!r}")
+        print(f"… {_count(len(hits) - n, 'more row')} with {around!r}")
     if len(hits) < len(rows):
-        print(f"… {len(rows) - len(hits)} rows without {around!r}")
+        print(f"… {_count(len(rows) - len(hits), 'row')} without {around!r}")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _text(row: Any) -> str:
