@@ -19,6 +19,7 @@ hosts wrap and shorten them.
 """
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
@@ -88,6 +89,8 @@ class HostList:
         # The chained hash of each message, while nothing was taken back: they name the beginning
         # of a list, by which another session may be found.
         self._chain: list[str] | None = []
+        # The marks of messages that are being recorded, which need not be computed again.
+        self._expected: deque[str] = deque()
         for event in events:
             self.add(event)
 
@@ -119,23 +122,25 @@ class HostList:
             return None
         host_id = str(event.metadata.get(Origin.HOST, ""))
         is_hosts = Origin.HOST in event.metadata
+        is_result = event.kind in (Kind.TOOL_RESULT, Kind.OBSERVATION)
+        is_message = event.kind == Kind.CONVERSATION and event.role in ("user", "assistant")
+        if not (is_result or is_message or (event.kind == Kind.NOTICE and is_hosts)):
+            return None
+        # `step` reads the calls of imported replies, which may have any shape, without raising.
+        calls = step(event, 0, "").reply.calls if event.role == "assistant" else ()
+        ids = tuple(call.id for call in calls)
+        mark = self._expected.popleft() if is_hosts and self._expected else ""
+        mark = mark or self._mark_of_event(event, ids, is_hosts)
+        return Known(event.seq, mark, host_id, not is_result, ids)
+
+    def _mark_of_event(self, event: Event, call_ids: tuple[str, ...], is_hosts: bool) -> str:
         media = event.metadata.get("media")
         digests = [str(item.get("digest", "")) for item in media] if isinstance(media, list) else []
-        match event.kind:
-            case Kind.TOOL_RESULT | Kind.OBSERVATION:
-                text = self._text(event) if is_hosts else None
-                mark = _result_mark(event.tool_call_id, text, event.tool_state, digests)
-                return Known(event.seq, mark, host_id, False)
-            case Kind.NOTICE if is_hosts:
-                mark = _mark("notice", self._text(event), (), digests)
-                return Known(event.seq, mark, host_id, True)
-            case Kind.CONVERSATION if event.role in ("user", "assistant"):
-                # `step` reads what imports bring without raising.
-                calls = step(event, 0, "").reply.calls
-                ids = tuple(call.id for call in calls)
-                mark = _mark(event.role, self._text(event), ids, digests)
-                return Known(event.seq, mark, host_id, True, ids)
-        return None
+        if event.kind in (Kind.TOOL_RESULT, Kind.OBSERVATION):
+            text = self._text(event) if is_hosts else None
+            return _result_mark(event.tool_call_id, text, event.tool_state, digests)
+        role = "notice" if event.kind == Kind.NOTICE else event.role
+        return _mark(role, self._text(event), call_ids, digests)
 
     def reply_of(self, call_id: str) -> int | None:
         """The seq of the newest assistant message that makes a call."""
@@ -144,15 +149,19 @@ class HostList:
                 return message.seq
         return None
 
-    def source_keys(self, session_id: str, messages: Iterable[HostMessage]) -> list[str]:
-        """The keys under which new messages at the end of the list are recorded; "" once something
-        was taken back.
+    def expect(self, session_id: str, marks: Sequence[str]) -> list[str]:
+        """Prepare for the events of new messages with these marks.
+
+        Returns the keys under which they are recorded: "" once something was taken back.
         """
+        self._expected = deque(marks)
+        if self._chain is None:
+            return [""] * len(marks)
         keys = []
         before = self._chain[-1] if self._chain else ""
-        for message in messages:
-            before = chained(before, mark_of(message))
-            keys.append(source_key(session_id, before) if self._chain is not None else "")
+        for mark in marks:
+            before = chained(before, mark)
+            keys.append(source_key(session_id, before))
         return keys
 
     @property
@@ -257,7 +266,7 @@ def _record_new(
     journal.require_room()
     new = [messages[place] for place in places]
     new_calls = {call.id for message in new for call in message.calls}
-    keys = host.source_keys(journal.session_id, new)
+    keys = host.expect(journal.session_id, [mark_of(message) for message in new])
     drafts = []
     for message, key in zip(new, keys, strict=True):
         fields = fields_of(message)
