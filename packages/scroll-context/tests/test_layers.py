@@ -29,6 +29,7 @@ VALUES = {
     "contents",
     "events",
     "errors",
+    "images",
     "messages",
     "background",
     "origin",

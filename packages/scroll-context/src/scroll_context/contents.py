@@ -17,7 +17,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from scroll_context.errors import BadInput
-from scroll_context.events import Event
+from scroll_context.events import Draft, Event
 
 Spans = tuple[tuple[int, int], ...]
 
@@ -51,6 +51,45 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def usage_of(event: Event) -> Usage:
     """The usage that a reply, or an eviction with a summary, was recorded with."""
     return _readable_fields(Usage, event.metadata.get("usage"))
+
+
+# images and files -------------------------------------------------------------------------------
+
+
+class MediaFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An image or a file of a message, as the metadata of its event describes it."""
+
+    media_type: str
+    name: str = ""
+    url: str = ""
+    # The event whose payload has the bytes, and their SHA-256; 0 and "" where only a URL is known.
+    seq: int = 0
+    digest: str = ""
+    size: int = 0
+    # What it costs in a request.
+    tokens: int = 0
+
+    @property
+    def label(self) -> str:
+        """A few words for a reader who cannot see it."""
+        kind = "image" if self.media_type.startswith("image/") else "file"
+        name = self.name or self.url[:80]
+        facts = ", ".join(filter(None, (self.media_type, f"{self.size:,} bytes" * bool(self.size))))
+        return f"{kind} {name} ({facts})" if name else f"{kind} ({facts})"
+
+
+def media_of(event: Draft) -> tuple[MediaFacts, ...]:
+    """The images and files of a message; entries of another shape are skipped."""
+    entries = event.metadata.get("media")
+    if not isinstance(entries, list):
+        return ()
+    media = [_readable_fields(MediaFacts, entry) for entry in entries]
+    body = event.payload
+    if body is not None and not body.is_text:
+        # Bytes that are a tool's complete result are the payload of the result itself.
+        own = {"seq": getattr(event, "seq", 0), "digest": body.digest}
+        media = [item if item.digest or item.url else replace(item, **own) for item in media]
+    return tuple(media)
 
 
 # snapshots --------------------------------------------------------------------------------------

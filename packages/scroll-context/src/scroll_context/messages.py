@@ -90,6 +90,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     thinking: tuple[Thinking, ...] = ()  # assistant only
     cache_mark: bool = False
     tail: str = ""  # user and tool only
+    media: tuple[Media, ...] = ()  # user and tool only
 
 
 class ToolSpec(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from scroll_context.errors import (
     ModelUnavailable,
 )
 from scroll_context.events import Event, Kind
-from scroll_context.messages import ToolCall, ToolSpec
+from scroll_context.messages import Media, ToolCall, ToolSpec
 from scroll_context.models import Model, Reply, Settings, connect
 from scroll_context.models.protocol import Spent, Stoppable, with_observer
 from scroll_context.session.prompt import answer_tool, exec_spec, system_prompt
@@ -156,12 +156,12 @@ class Agent(Generic[T]):
 
     # running -------------------------------------------------------------------------------------
 
-    def run(self, message: str | None = None) -> Run[T]:
+    def run(self, message: str | None = None, *, media: Sequence[Media] = ()) -> Run[T]:
         """Work on a message of the user or, without one, continue where the session stopped."""
         self._stop.clear()
-        return self._run(message)
+        return self._run(message, media)
 
-    def _run(self, message: str | None) -> Run[T]:
+    def _run(self, message: str | None, media: Sequence[Media]) -> Run[T]:
         """Like `run`. The caller's thread has cleared the stop flag before, so that no stop is
         missed.
         """
@@ -177,7 +177,8 @@ class Agent(Generic[T]):
         started = time.monotonic()
         with self.session.running():
             if message is not None:
-                self.session.say(message)
+                self._check_media(media)
+                self.session.say(message, media)
             stop_counting = self.session.subscribe(self._count_plan)
             try:
                 state, answer, value = self._loop(started)
@@ -185,6 +186,13 @@ class Agent(Generic[T]):
                 stop_counting()
                 self.totals.seconds = time.monotonic() - started
         return Run(state, without_headline(answer), self.totals, value)
+
+    def _check_media(self, media: Sequence[Media]) -> None:
+        if media and not getattr(self.model, "takes_media", True):
+            raise BadInput(
+                f"{self.model.name} does not take images or files; nothing was recorded or sent. "
+                "Use a model that takes them, or leave out media=."
+            )
 
     def _loop(self, started: float) -> tuple[State, str, T | None]:
         silent = cut = 0
@@ -362,23 +370,25 @@ class Agent(Generic[T]):
 
     # other ways to wait --------------------------------------------------------------------------
 
-    async def arun(self, message: str | None = None) -> Run[T]:
+    async def arun(self, message: str | None = None, *, media: Sequence[Media] = ()) -> Run[T]:
         """Like `run`, for asyncio.
 
         Cancelling the task stops the reply or the cell; variables and session stay.
         """
         # The flag is cleared here, so that a task that is cancelled at once stops the run.
         self._stop.clear()
-        return await in_background(lambda: self._run(message), self.stop, "agent")
+        return await in_background(lambda: self._run(message, media), self.stop, "agent")
 
-    def stream(self, message: str | None = None) -> Iterator[RunEvent[T]]:
+    def stream(
+        self, message: str | None = None, *, media: Sequence[Media] = ()
+    ) -> Iterator[RunEvent[T]]:
         """Like `run`, but yields events; the last one is the answer.
 
         Closing the iterator stops the run.
         """
         happenings: queue.SimpleQueue[RunEvent[T] | None] = queue.SimpleQueue()
         self._stop.clear()
-        done = in_thread(lambda: self._feed(message, happenings), "agent")
+        done = in_thread(lambda: self._feed(message, media, happenings), "agent")
         try:
             while (event := happenings.get()) is not None:
                 yield event
@@ -389,9 +399,11 @@ class Agent(Generic[T]):
                 # This waits for the end of the thread.
                 done.exception()
 
-    async def astream(self, message: str | None = None) -> AsyncIterator[RunEvent[T]]:
+    async def astream(
+        self, message: str | None = None, *, media: Sequence[Media] = ()
+    ) -> AsyncIterator[RunEvent[T]]:
         """Like `stream`, for asyncio. Cancelling the task stops the run."""
-        steps = self.stream(message)
+        steps = self.stream(message, media=media)
         try:
             while (
                 event := await in_background(lambda: next(steps, None), self.stop, "stream")
@@ -401,7 +413,10 @@ class Agent(Generic[T]):
             await in_background(steps.close, self.stop, "stream")  # type: ignore[attr-defined]
 
     def _feed(
-        self, message: str | None, happenings: "queue.SimpleQueue[RunEvent[T] | None]"
+        self,
+        message: str | None,
+        media: Sequence[Media],
+        happenings: "queue.SimpleQueue[RunEvent[T] | None]",
     ) -> Run[T]:
         """Run, and put what happens into a queue; None at the end."""
         on_text, pieces = self.on_text, _Pieces()
@@ -422,7 +437,7 @@ class Agent(Generic[T]):
         self.on_text = heard
         unsubscribe = self.session.subscribe(happened)
         try:
-            return self._run(message)
+            return self._run(message, media)
         finally:
             self.on_text = on_text
             self.session.journal.tell_all()

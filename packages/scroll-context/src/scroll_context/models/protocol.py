@@ -197,7 +197,7 @@ def well_formed(messages: Iterable[Message]) -> list[Message]:
             open_calls.update((call.id, call.name) for call in message.tool_calls)
             if message.text.strip() or message.tool_calls:
                 out.append(message)
-        elif message.text.strip():
+        elif message.text.strip() or message.media:
             out.append(message)
     answer_the_rest()
     return out

@@ -79,8 +79,10 @@ class ScriptedModel:
         chunk: int = 24,
         pace: float = 0.0,
         keep: int = 100,
+        takes_media: bool = True,
     ) -> None:
         self.name = name
+        self.takes_media = takes_media
         self.window = window
         # The newest `keep` requests, oldest first.
         self.requests: deque[Request] = deque(maxlen=keep)

@@ -28,7 +28,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from scroll_context.contents import Usage
 from scroll_context.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable
-from scroll_context.messages import Message, Thinking, ToolCall, ToolSpec
+from scroll_context.messages import Media, Message, Thinking, ToolCall, ToolSpec
 from scroll_context.models.overflow import (
     PASSING_STATUS,
     has_overflow_phrase,
@@ -153,6 +153,7 @@ def _leading_system(messages: Sequence[Message]) -> list[Message]:
 
 def _request_parts(message: Message, marks: bool) -> list[foreign.ModelRequestPart]:
     """A message, the cache mark behind it, and its tail behind the mark."""
+    media = [_content(item) for item in message.media]
     after: list[foreign.UserContent] = (
         [foreign.CachePoint()] if message.cache_mark and marks else []
     )
@@ -162,6 +163,9 @@ def _request_parts(message: Message, marks: bool) -> list[foreign.ModelRequestPa
         result = foreign.ToolReturnPart(
             tool_name=message.name, content=message.text, tool_call_id=message.tool_call_id
         )
+        if message.media:
+            # Images go beside the result, in the user's turn that follows it.
+            after = [*media, *after]
         if not after:
             return [result]
         # A cache point is user content; first in its part it attaches to the block before, the
@@ -170,12 +174,24 @@ def _request_parts(message: Message, marks: bool) -> list[foreign.ModelRequestPa
             result,
             foreign.UserPromptPart(content=message.tail if after == [message.tail] else after),
         ]
+    if media:
+        texts = [text for text in (message.text,) if text.strip()]
+        return [foreign.UserPromptPart(content=[*texts, *media, *after])]
     # It is one text because not every compatible server takes a list.
     if not marks:
         return [
             foreign.UserPromptPart(content="\n\n".join(filter(None, (message.text, message.tail))))
         ]
     return [foreign.UserPromptPart(content=[message.text, *after] if after else message.text)]
+
+
+def _content(media: Media) -> foreign.UserContent:
+    """An image or a file for pydantic-ai, which sends it in the provider's form."""
+    if media.data:
+        return foreign.BinaryContent(data=media.data, media_type=media.media_type)
+    if media.media_type.startswith("image/"):
+        return foreign.ImageUrl(url=media.url)
+    return foreign.DocumentUrl(url=media.url)
 
 
 def _response(message: Message, provider: str) -> foreign.ModelResponse:

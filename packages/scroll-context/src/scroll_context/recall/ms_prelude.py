@@ -69,9 +69,10 @@ def _filled(rows: Rows, answer: dict[str, Any]) -> Rows:
     rows.note = answer["note"]
     rows.truncated = answer.get("truncated", False)
     for row in rows:
-        facts = row.get("payload")
-        if isinstance(facts, dict):
-            row["payload"] = handles.handle(facts)
+        for holder in (row, *row.get("media", ())):
+            facts = holder.get("payload")
+            if isinstance(facts, dict):
+                holder["payload"] = handles.handle(facts)
     return rows
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
+from scroll_context.contents import MediaFacts, media_of
 from scroll_context.events import Event
 from scroll_context.kernel.results import CapabilityResult
-from scroll_context.tools.handles import ref_of
+from scroll_context.tools.handles import ResultRef, ref_of
 
 METADATA_BYTES = 16 << 10  # of the metadata in one row, as JSON
 ROW_KEYS = ("seq", "session_id", "role", "kind", "created_at", "content")
@@ -58,7 +59,21 @@ def event_row(event: Event, content: str | None = None, **more: Any) -> Row:
     body = ref_of(event)
     if body is not None:
         row["payload"] = msgspec.to_builtins(body)
+    media = [media_row(facts) for facts in media_of(event)]
+    if media:
+        row["media"] = media
     return row | more
+
+
+def media_row(facts: MediaFacts) -> Row:
+    """An image or a file of a message: a handle for its bytes, where they are recorded."""
+    described: Row = {"seq": facts.seq, "media_type": facts.media_type, "name": facts.name}
+    if facts.url:
+        described["url"] = facts.url
+    if facts.digest:
+        ref = ResultRef(facts.seq, facts.size, facts.media_type, False, facts.label)
+        described["payload"] = msgspec.to_builtins(ref)
+    return described
 
 
 def _short_metadata(event: Event) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from scroll_context.contents import Retraction
+from scroll_context.contents import Retraction, media_of
 from scroll_context.events import Event, Kind
 from scroll_context.ids import id_of
 from scroll_context.log.journal import Journal
@@ -36,6 +36,7 @@ from scroll_context.log.rows import without_surrogates
 from scroll_context.messages import Media, canonical
 from scroll_context.origin import Origin
 from scroll_context.session.host import Drop, HostMessage, Insert, Item, Keep, Replace
+from scroll_context.session.media import record_media
 from scroll_context.session.wire_form import wire_bytes, wire_facts
 from scroll_context.view.entries import step
 from scroll_context.view.headline import without_headline
@@ -134,8 +135,7 @@ class HostList:
         return Known(event.seq, mark, host_id, not is_result, ids)
 
     def _mark_of_event(self, event: Event, call_ids: tuple[str, ...], is_hosts: bool) -> str:
-        media = event.metadata.get("media")
-        digests = [str(item.get("digest", "")) for item in media] if isinstance(media, list) else []
+        digests = [item.digest or item.url for item in media_of(event)]
         if event.kind in (Kind.TOOL_RESULT, Kind.OBSERVATION):
             text = self._text(event) if is_hosts else None
             return _result_mark(event.tool_call_id, text, event.tool_state, digests)
@@ -271,6 +271,8 @@ def _record_new(
     for message, key in zip(new, keys, strict=True):
         fields = fields_of(message)
         fields["metadata"] |= wire_facts(journal, message)
+        if message.media:
+            fields["metadata"]["media"] = record_media(journal, message.media, message.role)
         draft = journal.draft(source_key=key, **fields)
         if message.role == "tool" and message.call_id not in new_calls:
             # It answers a call of an earlier reply, which need not be the newest one.

@@ -34,7 +34,7 @@ from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.kernel.results import UNKNOWN_SEQ, CellResult, RestoreReport, restored
 from scroll_context.log.journal import Journal, Observer, Quota
 from scroll_context.log.rows import INLINE_LIMIT
-from scroll_context.messages import ToolCall, ToolSpec
+from scroll_context.messages import Media, ToolCall, ToolSpec
 from scroll_context.models import DEFAULT_WINDOW, Model, Reply, Request
 from scroll_context.origin import Origin
 from scroll_context.recall.memory import Memory
@@ -51,6 +51,7 @@ from scroll_context.session.history import (
     snapshots_of,
 )
 from scroll_context.session.host import HostMessage, Layout
+from scroll_context.session.media import record_media, with_bytes
 from scroll_context.store import Store
 from scroll_context.tools.ask import Ask, AskModel, AskReply
 from scroll_context.tools.toolbox import Confirm, Toolbox
@@ -400,19 +401,20 @@ class Session:
 
     # the turn -------------------------------------------------------------------------------------------
 
-    def say(self, text: str) -> Event:
-        """Record a message of the user."""
+    def say(self, text: str, media: Sequence[Media] = ()) -> Event:
+        """Record a message of the user, with images and files if there are any."""
         if not isinstance(text, str):
             raise BadInput(
-                f"a message is text, not {type(text).__name__}: nothing was recorded. Images and files cannot be part "
-                "of a message; a tool can return their bytes."
+                f"a message is text, not {type(text).__name__}: nothing was recorded. Images and "
+                "files go beside it, as say(text, media=[Media(...)])."
             )
         # Frameworks bring subclasses of str.
         text = str(text)
-        if not text.strip():
+        if not text.strip() and not media:
             raise BadInput("the message is empty; say what is to be done")
         self.journal.require_room()
-        return self.record(Kind.CONVERSATION, role="user", content=text)
+        facts = {"media": record_media(self.journal, media, "user")} if media else {}
+        return self.record(Kind.CONVERSATION, role="user", content=text, metadata=facts)
 
     def follow(
         self,
@@ -496,7 +498,12 @@ class Session:
             rendered = self.context.render(system, digest)
             tokens = rendered.tokens + schema
             self._record_request(rendered.metadata(), tokens, window, model_name, digest)
-        return Request(rendered.messages, tools)
+        log = self.store.log
+        messages = [
+            replace(message, media=with_bytes(log, message.media)) if message.media else message
+            for message in rendered.messages
+        ]
+        return Request(tuple(messages), tools)
 
     def _fit(
         self,

@@ -35,8 +35,10 @@ from typing import Any
 import msgspec
 
 from scroll_context.background import in_loop
+from scroll_context.contents import MediaFacts
 from scroll_context.errors import BadInput, StoreError, ToolFailed
 from scroll_context.events import Event, Kind, Scope
+from scroll_context.images import image_size, media_tokens
 from scroll_context.kernel.protocol import Portable, Prelude, portable
 from scroll_context.log.journal import Journal
 from scroll_context.log.log import EventLog
@@ -179,12 +181,17 @@ class Recorder:
 
         `origin` says which events it was made from, and is recorded with it.
         """
-        self._common["metadata"] = {**self._common["metadata"], **(origin or {})}
+        metadata = self._common["metadata"] = {**self._common["metadata"], **(origin or {})}
         value = result.value
         if isinstance(value, bytes | bytearray | memoryview):
             media = result.media(value)
             size = len(media.data)
             self._check_size(size)
+            if media.media_type.startswith("image/") and "inside_cell" not in metadata:
+                # A tool that the model called itself shows it the image.
+                tokens = media_tokens(media.media_type, size, *image_size(media.data))
+                facts = MediaFacts(media_type=media.media_type, size=size, tokens=tokens)
+                self._common["metadata"] = metadata | {"media": [msgspec.to_builtins(facts)]}
             event = self._end("ok", _label(media), media.data, media.media_type)
             if size > CROSSING:
                 return ToolOutcome(None, self.call_seq, event.seq, ref_of(event))

@@ -21,7 +21,7 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
 
-from scroll_context.contents import Snapshot, index_sources
+from scroll_context.contents import Snapshot, index_sources, media_of
 from scroll_context.events import ABOUT_THE_LOG, Event, Grant, Kind, Progress, Scope, unpacked_seqs
 from scroll_context.log.log import EventLog
 from scroll_context.log.readers import PAGE
@@ -40,6 +40,7 @@ class Why(StrEnum):
     VARIABLES = "lists variables made from it"
     INDEX = "is an index of it"
     VALUE = "repeats a value computed from it"
+    PART = "is an image, a file or the bytes of it"
     POSSIBLE = "may have read it: its query names no events"
 
 
@@ -130,6 +131,9 @@ class ErasurePlan:
             elif why := walk.look_at(event):
                 self.copies.append(event.seq)
                 self.why.setdefault(why, []).append(event.seq)
+        for seq in self._parts_recorded_before():
+            self.copies.append(seq)
+            self.why.setdefault(Why.PART, []).append(seq)
         self.possible = walk.possible
         if copies:
             known.update(self.copies)
@@ -142,6 +146,16 @@ class ErasurePlan:
             or self._holds_any(event, walk.trail if copies else _Trail(known))
         ]
         self.snapshots = [event.seq for event in self._snapshots]
+
+    def _parts_recorded_before(self) -> list[int]:
+        """Images, files and bytes of the messages that go, which are recorded before them."""
+        known = {*self.asked, *self.copies}
+        parts: set[int] = set()
+        for event in _events(self._log, sorted(known)):
+            parts |= {facts.seq for facts in media_of(event)}
+            wire_seq = event.metadata.get("wire_seq")
+            parts |= {wire_seq} if isinstance(wire_seq, int) else set()
+        return sorted(parts - known - {0})
 
     def _holds_any(self, event: Event, trail: _Trail) -> bool:
         return trail.meets(list(_seqs_of_variables(self._log, event)))
@@ -231,6 +245,8 @@ class _Walk:
                 return Why.RETURNED
             case Kind.ARTIFACT if event.reply_to in self._answered:
                 return Why.RETURNED
+            case Kind.WIRE if event.reply_to in trail:
+                return Why.PART
             case Kind.REQUEST:
                 return Why.VARIABLES if has_read else None
             case Kind.EVICTION | Kind.SESSION if _names_any(event, trail):

@@ -20,7 +20,15 @@ from typing import IO, Annotated, Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from scroll_context.contents import EarlierWork, EvictionPlan, Snapshot, Spans, Standing
+from scroll_context.contents import (
+    EarlierWork,
+    EvictionPlan,
+    Retraction,
+    Snapshot,
+    Spans,
+    Standing,
+    media_of,
+)
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import (
     ABOUT_THE_LOG,
@@ -396,7 +404,7 @@ def _readdressed(event: AnyEvent, address: Address, text: Callable[[AnyEvent], s
     if event.reply_to is not None:
         values["reply_to"] = address(event.reply_to)
     metadata = dict(event.metadata)
-    for field in ("inside_cell", "upto", "at_seq"):
+    for field in ("inside_cell", "upto", "at_seq", "wire_seq"):
         if isinstance(metadata.get(field), int):
             metadata[field] = address(metadata[field])
     for field in ("seqs", "made_from"):
@@ -412,8 +420,18 @@ def _readdressed(event: AnyEvent, address: Address, text: Callable[[AnyEvent], s
                 metadata["unknown"] = (
                     True  # some events of a run came along, and which is not known
                 )
+    if isinstance(metadata.get("media"), list):
+        media = [replace(facts, seq=address(facts.seq) or 0) for facts in media_of(event)]
+        metadata["media"] = msgspec.to_builtins(media)
     with contextlib.suppress(*_OTHER_SHAPE):
-        if event.kind == Kind.EVICTION and "plan" in metadata:
+        if event.kind == Kind.RETRACTION:
+            retraction = Retraction.from_metadata(metadata)
+            metadata |= replace(
+                retraction,
+                seqs=_addresses(retraction.seqs, address),
+                order=_addresses(retraction.order, address),
+            ).metadata()
+        elif event.kind == Kind.EVICTION and "plan" in metadata:
             metadata |= _plan(EvictionPlan.from_metadata(metadata), address).metadata()
         elif event.kind == Kind.SESSION:
             earlier = EarlierWork.from_metadata(metadata)
@@ -425,6 +443,11 @@ def _readdressed(event: AnyEvent, address: Address, text: Callable[[AnyEvent], s
     if metadata != event.metadata:
         values["metadata"] = {name: value for name, value in metadata.items() if value is not None}
     return replace(event, **values)
+
+
+def _addresses(seqs: Iterable[int], address: Address) -> tuple[int, ...]:
+    new = (address(seq) for seq in seqs)
+    return tuple(seq for seq in new if seq is not None)
 
 
 def _plan(plan: EvictionPlan, address: Address) -> EvictionPlan:

@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import force_setattr, replace
 
+from scroll_context.contents import MediaFacts, media_of
 from scroll_context.events import Event, Excerpt
-from scroll_context.messages import Message, Thinking, ToolCall
+from scroll_context.messages import Media, Message, Thinking, ToolCall
 from scroll_context.view.headline import FIELD_CHARS, Headline, cut, fallback, headline, parse_field
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
 from scroll_context.view.wording import BLANK, CELLS, MARK, NO_RESULT, Words
@@ -58,6 +59,8 @@ class Passage(msgspec.Struct, frozen=True):
     cut: int = 0  # where `left_out` characters of the whole are missing in `text`
     left_out: int = 0
     words: Words = CELLS
+    # Images and files that are shown with the text; `tokens` counts them.
+    media: tuple[MediaFacts, ...] = ()
 
     @property
     def length(self) -> int:
@@ -71,18 +74,23 @@ class Passage(msgspec.Struct, frozen=True):
             return self
         stub = self.words.stub(self.seq, cut(label, 60), self.extent)
         return self._smaller(
-            replace(self, text="", shown=stub, tokens=estimate(stub), form=Form.FOLDED)
+            replace(self, text="", shown=stub, tokens=estimate(stub), form=Form.FOLDED, media=())
         )
 
     def clipped(self, chars: int) -> "Passage":
         """About `chars` characters of head and tail around a note, or the passage itself if that is
         no smaller.
         """
-        if self.form is Form.FOLDED or len(self.text) <= chars:
+        if self.form is Form.FOLDED or (len(self.text) <= chars and not self.media):
             return self
-        head, left_out, tail = self._ends(chars)
-        shown = f"{head}\n{self.words.clip_note(self.seq, left_out, self.extent)}\n{tail}"
-        clipped = replace(self, shown=shown, tokens=estimate(shown), form=Form.CLIPPED)
+        shown = self.text
+        if len(self.text) > chars:
+            head, left_out, tail = self._ends(chars)
+            shown = f"{head}\n{self.words.clip_note(self.seq, left_out, self.extent)}\n{tail}"
+        notes = [self.words.media_note(item.seq or self.seq, item.label) for item in self.media]
+        shown = "\n".join([*filter(None, [shown]), *notes])
+        tokens = estimate(shown)
+        clipped = replace(self, shown=shown, tokens=tokens, form=Form.CLIPPED, media=())
         return self._smaller(clipped._holding(max(chars, HELD_CHARS)))
 
     def _ends(self, chars: int) -> tuple[str, int, str]:
@@ -104,7 +112,9 @@ class Passage(msgspec.Struct, frozen=True):
         return replace(self, text=head + tail, cut=len(head), left_out=left_out)
 
     def _smaller(self, other: "Passage") -> "Passage":
-        return other if other.tokens < self.tokens and len(other.shown) < len(self.shown) else self
+        is_smaller = other.tokens < self.tokens
+        # An image leaves for a note, which is longer than the text beside it.
+        return other if is_smaller and (self.media or len(other.shown) < len(self.shown)) else self
 
 
 class _Clip(NamedTuple):
@@ -141,7 +151,9 @@ def passage(
 
     `excerpt` is the text of its payload; without it, a preview is shown as clipped.
     """
-    if event.payload is not None and excerpt is None:
+    media = media_of(event)
+    is_media = bool(media) and event.payload is not None and not event.payload.is_text
+    if event.payload is not None and excerpt is None and not is_media:
         extent = f"{event.payload.size:,} bytes"
         text = f"{prefix}{event.content}\n{words.preview_note(event.seq, extent)}"
         return Passage(
@@ -149,13 +161,19 @@ def passage(
         )
     excerpt = excerpt or Excerpt(event.content)
     text, left_out = prefix + excerpt.text, excerpt.left_out
-    extent = f"{len(excerpt.text) + left_out:,} characters"
+    extent = ", ".join(
+        [f"{len(excerpt.text) + left_out:,} characters", *(item.label for item in media)]
+    )
+    tokens = sum(item.tokens for item in media)
     if not left_out:
-        return Passage(event.seq, text, text, extent, estimate(text), words=words)
+        return Passage(
+            event.seq, text, text, extent, estimate(text) + tokens, words=words, media=media
+        )
     cut = len(prefix) + excerpt.cut
     shown = f"{text[:cut]}\n{words.clip_note(event.seq, left_out, extent)}\n{text[cut:]}"
+    tokens += estimate(shown)
     return Passage(
-        event.seq, text, shown, extent, estimate(shown), Form.CLIPPED, cut, left_out, words
+        event.seq, text, shown, extent, tokens, Form.CLIPPED, cut, left_out, words, media
     )
 
 
@@ -306,12 +324,13 @@ class UserTurn(_Told, frozen=True):
     @property
     def own_messages(self) -> tuple[Message, ...]:
         """The message alone, without the marker."""
-        return (Message(role="user", text=_said(self.body.shown)),)
+        return (Message(role="user", text=_said(self.body), media=_media(self.body)),)
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        said, marker = _said(self.body.shown), self.marker
-        return (Message(role="user", text=f"{said}\n\n{marker}" if marker else said),)
+        said, marker = _said(self.body), self.marker
+        text = f"{said}\n\n{marker}" if marker else said
+        return (Message(role="user", text=text, media=_media(self.body)),)
 
     def headline(self) -> Headline:
         return headline(f"user: {self.body.shown[: FIELD_CHARS * 2]}", status="asked")
@@ -334,7 +353,7 @@ class Notice(_Told, frozen=True):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        return (Message(role="user", text=_said(self.body.shown)),)
+        return (Message(role="user", text=_said(self.body)),)
 
     def headline(self) -> Headline:
         return headline("notice", self.body.shown[len(MARK) : FIELD_CHARS * 2], status="told")
@@ -395,9 +414,10 @@ class Step(msgspec.Struct, frozen=True, dict=True):
         return reply, *(
             Message(
                 role="tool",
-                text=_said(result.body.shown) if result else NO_RESULT,
+                text=_said(result.body) if result else NO_RESULT,
                 tool_call_id=call.id,
                 name=call.name,
+                media=_media(result.body) if result else (),
             )
             for call, result in zip(calls, self.results, strict=True)
         )
@@ -610,8 +630,17 @@ def _thinking(blocks: tuple[dict[str, Any], ...]) -> Iterator[Thinking]:
             yield msgspec.convert(block, Thinking)
 
 
-def _said(text: str) -> str:
-    return text if text.strip() else BLANK
+def _said(body: Passage) -> str:
+    """The text as it is sent: a provider refuses one that is blank, unless an image is with it."""
+    return body.shown if body.shown.strip() or body.media else BLANK
+
+
+def _media(body: Passage) -> tuple[Media, ...]:
+    """The images and files of a passage, by digest: the view has no disk to read their bytes."""
+    return tuple(
+        Media(media_type=item.media_type, name=item.name, url=item.url, digest=item.digest)
+        for item in body.media
+    )
 
 
 def _json(value: Any) -> str:

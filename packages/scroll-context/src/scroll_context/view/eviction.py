@@ -291,7 +291,8 @@ class _Planner:
             and entry.seq <= self._view.seen
         ]
         for request in past:
-            if self._size > target and len(request.body.shown) > PAST_MESSAGE_CHARS:
+            is_long = len(request.body.shown) > PAST_MESSAGE_CHARS or bool(request.body.media)
+            if self._size > target and is_long:
                 self._record_clip(request.seq, PAST_MESSAGE_CHARS)
         for request in past:
             if self._size > target and request.turn not in answering:

@@ -68,6 +68,10 @@ class Words(msgspec.Struct, frozen=True):
         """What stands below the preview of a payload that was not read."""
         return f"{MARK}clipped seq {seq} · not all of {extent} is shown{self._returns(seq, 'all')}]"
 
+    def media_note(self, seq: int, label: str) -> str:
+        """What stands in place of an image or a file."""
+        return f"{MARK}{label}, seq {seq}, is not shown{self._returns(seq, 'it')}]"
+
     def steps_moved(self, span: tuple[int, int], count: int, undone: int, subject: str) -> str:
         """What stands in place of the steps of a turn that left the view."""
         steps = "1 step" if count == 1 else f"{count} steps"

@@ -519,7 +519,9 @@ def _append(messages: list[Message], more: tuple[Message, ...]) -> None:
     """
     previous, role = messages[-1].role if messages else "system", more[0].role
     if role == "user" and previous == "user":
-        messages[-1] = replace(messages[-1], text=f"{messages[-1].text}\n\n{more[0].text}")
+        last = messages[-1]
+        text = "\n\n".join(filter(None, (last.text, more[0].text)))
+        messages[-1] = replace(last, text=text, media=last.media + more[0].media)
         return
     if role == "assistant" and previous in ("system", "assistant"):
         messages.append(Message(role="user", text=BEGIN if previous == "system" else CONTINUE))
