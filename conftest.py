@@ -113,6 +113,7 @@ def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # starts processes that do, has no second run: see ONE_LOG.
 
 SHORT = (
+    "log/test_backend.py",
     "recall/test_memory.py",
     "upkeep/test_transfer.py",
     "agent/test_paper_cells.py",

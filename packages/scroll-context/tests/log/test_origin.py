@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll_assistants.handover import handover
-from scroll_assistants.importers.capture import capture
 from scroll_context.events import BOOKKEEPING, Draft, Grant, Kind, Scope
 from scroll_context.importing.run import import_file
 from scroll_context.origin import FROM_USER_SQL, NOT_SPOKEN, TURN_SQL, Origin, is_from_user, is_turn
@@ -104,26 +102,12 @@ def _conversation(path: Path, **fields: object) -> Path:
     return path
 
 
-def _transcript(path: Path) -> Path:
-    line = {
-        "type": "user",
-        "uuid": "u1",
-        "sessionId": "s1",
-        "cwd": "/project",
-        "timestamp": "2026-01-02T03:04:05Z",
-        "message": {"role": "user", "content": RULE},
-    }
-    path.write_text(json.dumps(line) + "\n")
-    return path
-
-
 def test_each_door_sets_the_origin_and_the_data_does_not(tmp_path: Path) -> None:
     claims = {
         "metadata": {"captured": "claude-code", "host_id": "m1", "erased": True, "echo": True}
     }
     with Store(tmp_path / "store", create=True) as store:
         import_file(store, _conversation(tmp_path / "named.jsonl", **claims))
-        capture(store, _transcript(tmp_path / "s1.jsonl"))
         with Session.open(store, session_id="own") as session:
             session.say("hello")
         with Session.open(store, session_id="hosted") as session:
@@ -133,14 +117,12 @@ def test_each_door_sets_the_origin_and_the_data_does_not(tmp_path: Path) -> None
             name: event.origin for name, event in origins.items() if event.kind == Kind.CONVERSATION
         } == {
             "named": Origin.IMPORTED,
-            "s1": Origin.CAPTURED,
             "own": Origin.OWN,
             "hosted": Origin.HOST,
         }
         assert origins["named"].metadata["set_aside"] == claims["metadata"]
         assert not origins["named"].is_echo
         assert [name for name, event in origins.items() if event.is_from_user] == [
-            "s1",
             "own",
             "hosted",
         ]
@@ -162,10 +144,6 @@ def test_an_imported_instruction_is_nowhere_taken_for_the_users(tmp_path: Path) 
         assert "named" in {hit.event.session_id for hit in store.index.search("invoices mallory")}
         work = earlier_work(store.log, Grant(task_id="project"), "new", Budget(window=32_000))
         assert not work.standing
-        text = handover(
-            store.log.query, task="project", session="new", source="startup", tokens=1500
-        )
-        assert "harbour" in text and "mallory" not in text
         memory = Memory(store, Scope(""), "all", NoSession())
         assert not memory.call("ms.standing").value["rows"]
         assert {
@@ -178,10 +156,3 @@ def test_a_history_that_the_user_declares_their_own_speaks_for_them(tmp_path: Pa
         import_file(store, _conversation(tmp_path / "named.jsonl"), mine=True)
         assert [event.content for event in store.log.iterate(role="user")] == [RULE]
         assert earlier_work(store.log, Grant(), "new", Budget(window=32_000)).standing
-
-
-def test_a_followed_file_that_somebody_named_is_imported(tmp_path: Path) -> None:
-    with Store(tmp_path / "store", create=True) as store:
-        capture(store, _transcript(tmp_path / "s1.jsonl"), mine=False)
-        event = store.log.get(1)
-        assert (event.origin, event.task_id, event.is_from_user) == (Origin.IMPORTED, "", False)

@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytest.importorskip("pydantic_ai", reason="the models extra is not installed")
+
 from scroll_context.models.translate import ThinkTags
 
 CASES = [
