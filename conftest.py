@@ -119,7 +119,15 @@ SHORT = (
     "agent/test_paper_cells.py",
     "agent/test_earlier.py",
 )
-BOTH = ("recall/", "tools/", "agent/", "search/", "sql/", "upkeep/test_transfer.py")
+BOTH = (
+    "log/test_backend.py",
+    "recall/",
+    "tools/",
+    "agent/",
+    "search/",
+    "sql/",
+    "upkeep/test_transfer.py",
+)
 # The processes of this test open the folder by themselves.
 ONE_LOG = ("agent/test_kill.py",)
 

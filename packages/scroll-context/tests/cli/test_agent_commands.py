@@ -244,6 +244,7 @@ def test_a_file_without_usable_tools_is_refused(
 
 
 def test_an_mcp_server_is_mounted_by_its_command(scroll: Run, script: Write) -> None:
+    pytest.importorskip("mcp", reason="the mcp extra is not installed")
     server = Path(__file__).parents[1] / "tools" / "mcp_server.py"
     command = f"'{sys.executable}' '{server}' stdio"
     model = script(exec_cell("print(Weather_more.add(a=40, b=2))"), "ok")
@@ -346,6 +347,7 @@ def test_fork_continues_from_the_past_and_leaves_the_other_alone(
 
 
 def test_a_resumed_session_keeps_its_context(scroll: Run, script: Write) -> None:
+    pytest.importorskip("scroll_evals", reason="scroll-evals is not installed")
     scroll("run", "Go.", "--session", "r", "--context", "react", "--model", script("one"))
     scroll("resume", "r", "More.", "--model", script("two"))
     rows = json.loads(scroll("sql", "SELECT max(seq) AS n FROM hist.events", "--json").stdout)[
@@ -395,6 +397,7 @@ def test_a_trajectory_is_written_once(scroll: Run, script: Write, tmp_path: Path
 def test_a_missing_key_is_told_with_what_can_be_done_here(
     scroll: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("pydantic_ai", reason="the models extra is not installed")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     refused = scroll("run", "Go.", "--model", "openai:gpt-5")
     assert refused.exit_code == 1 and "`OPENAI_API_KEY`" in refused.stderr

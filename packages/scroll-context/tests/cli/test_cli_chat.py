@@ -45,6 +45,7 @@ def plain(text: str) -> str:
 
 
 def test_a_reply_appears_as_it_is_written_and_the_status_line_follows(folder: Path) -> None:
+    pytest.importorskip("pydantic_ai", reason="the models extra is not installed")
     released = threading.Event()
     with ProviderServer(begun(released, "A **bold** word.", " And the rest.")) as server:
         options = ["--model", "openai:tiny", "--base-url", f"{server.url}/v1", "--window", "8000"]

@@ -120,6 +120,7 @@ def test_skip_bad_imports_the_others_and_a_repair_adds_one(
 def test_faults_are_listed_up_to_a_bound_and_then_counted(
     scroll: Any, folder: Path, tmp_path: Path
 ) -> None:
+    pytest.importorskip("scroll_assistants", reason="scroll-assistants is not installed")
     path = tmp_path / "noise.jsonl"
     path.write_text("noise\n" * 500)
     result = scroll("import", path)
@@ -296,6 +297,7 @@ def test_the_command_says_what_a_taken_name_became_and_into_adds_to_it(
 
 
 def test_hints_work_as_printed(scroll: Any, folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("scroll_assistants", reason="scroll-assistants is not installed")
     bad = tmp_path / "bad.jsonl"
     bad.write_text("noise\n")
     for options in ([], ["--skip-bad"]):
@@ -319,6 +321,7 @@ def test_hints_work_as_printed(scroll: Any, folder: Path, tmp_path: Path) -> Non
 
 
 def test_the_command_line_knows_every_format() -> None:
+    pytest.importorskip("scroll_assistants", reason="scroll-assistants is not installed")
     from scroll_assistants.importers.records import Format
     from scroll_context.cli.importing import FORMATS
 
@@ -328,6 +331,7 @@ def test_the_command_line_knows_every_format() -> None:
 def test_everything_on_this_machine_is_shown_and_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip("scroll_assistants", reason="scroll-assistants is not installed")
     from click.testing import CliRunner
 
     from scroll_context.cli.app import app
@@ -383,6 +387,7 @@ def test_everything_on_this_machine_is_shown_and_imported(
 def test_watching_once_records_and_refuses_what_cannot_be_followed(
     scroll: Any, folder: Path, tmp_path: Path
 ) -> None:
+    pytest.importorskip("scroll_assistants", reason="scroll-assistants is not installed")
     chat = write(tmp_path / "chat.jsonl", USER)
     (tmp_path / "notes.md").write_text("# Notes\n\nAlways water the roses.\n")
     for file in (chat, tmp_path / "notes.md"):

@@ -140,6 +140,7 @@ def test_export_overwrites_nothing_and_leaves_no_litter(
 def test_files_that_commands_write_are_private_whatever_the_umask(
     filled: Any, tmp_path: Path, folder: Path
 ) -> None:
+    pytest.importorskip("scroll_inspector", reason="scroll-inspector is not installed")
     before = os.umask(0)
     try:
         commands: list[tuple[str | Path, ...]] = [

@@ -28,6 +28,7 @@ def vectors(exchange: Exchange) -> None:
 
 
 def test_an_endpoint_gives_a_vector_for_each_text_in_order() -> None:
+    pytest.importorskip("openai", reason="the models extra is not installed")
     with ProviderServer(vectors) as server:
         embedder = EndpointEmbedder("tiny", base_url=server.url, api_key="none", dimensions=2)
         assert embedder.embed(["a", "four"]) == [[1.0, 1.0], [4.0, 1.0]]
@@ -42,6 +43,8 @@ def test_an_endpoint_gives_a_vector_for_each_text_in_order() -> None:
 
 
 def test_an_endpoint_that_refuses_is_an_unavailable_model() -> None:
+    pytest.importorskip("openai", reason="the models extra is not installed")
+
     def refuse(exchange: Exchange) -> None:
         exchange.respond(401, {"error": {"message": "wrong key"}})
 
