@@ -27,7 +27,10 @@ def model(*script: object) -> Model:
 
 
 def main(folder: str) -> None:
-    find = "flights = search_flights('ZRH', 'LIS')\nbest = min(flights, key=lambda f: f['price'])\nprint(best['flight'])"
+    find = (
+        "flights = search_flights('ZRH', 'LIS')\nbest = min(flights, key=lambda f: "
+        "f['price'])\nprint(best['flight'])"
+    )
     with (
         Store(folder, create=True) as store,
         Session.open(store, session_id="trip", tools=[search_flights]) as session,

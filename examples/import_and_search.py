@@ -1,4 +1,4 @@
-"""Without any agent: import a chat, search it by words, expand a hit to the exact text, ask in SQL."""
+"""Without an agent: import a chat, search it, expand a hit to the exact text, query it in SQL."""
 
 import json
 import tempfile

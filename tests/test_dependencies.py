@@ -1,4 +1,4 @@
-"""Each distribution declares the packages that it imports, and imports the packages that it declares.
+"""Each distribution declares the packages that it imports, and imports those that it declares.
 
 Late imports and extras count. The standard library and Scroll's own packages do not: for those see
 `packages/scroll-context/tests/test_layers.py`.

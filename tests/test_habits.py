@@ -1,4 +1,4 @@
-"""The repository's own rules: one version, READMEs, pinned versions, local hooks, true checklists."""
+"""The repository's own rules: versions, READMEs, pins, local hooks, checklists, columns."""
 
 import re
 import tomllib
@@ -68,3 +68,24 @@ def test_files_that_the_checklists_name_exist() -> None:
     assert len(names) > 15
     missing = [name for name in names if not any((base / name).is_file() for base in bases)]
     assert missing == []
+
+
+WITHIN_COLUMNS = (
+    *("Makefile", "pyproject.toml", "conftest.py", "examples"),
+    *(f"packages/scroll-context/src/scroll_context/{room}" for room in ("agent", "cli", "demo")),
+)
+"""Files and folders without a line above 100 columns. When all are, ruff's limit takes over."""
+
+
+@pytest.mark.parametrize("name", WITHIN_COLUMNS)
+def test_no_line_is_longer_than_100_columns(name: str) -> None:
+    place = ROOT / name
+    files = [place] if place.is_file() else list(place.rglob("*.py"))
+    assert files
+    long = [
+        f"{file.relative_to(ROOT)}:{number}"
+        for file in files
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if len(line) > 100 and "# type: ignore" not in line
+    ]
+    assert long == []

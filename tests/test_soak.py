@@ -1,4 +1,4 @@
-"""A short soak on every run of the tests, and proof that the soak would notice what it looks for."""
+"""A short soak on every run of the tests, and proof that the soak notices violations."""
 
 import contextlib
 import datetime as dt
@@ -59,7 +59,7 @@ def test_everything_goes_wrong_once_or_for_two_minutes() -> None:
     assert done.stdout.rstrip().endswith("survived")
 
 
-# what is inspected at the end ---------------------------------------------------------------------------
+# what is inspected at the end ---------------------------------------------------------------------
 
 
 class Remains:
@@ -238,7 +238,7 @@ def test_this_process_can_be_sampled() -> None:
     assert first.memory > 1 << 20
 
 
-# faults and their errors --------------------------------------------------------------------------------
+# faults and their errors --------------------------------------------------------------------------
 
 
 class Scene:
@@ -321,7 +321,7 @@ def test_only_a_fault_of_the_time_explains_an_error() -> None:
     assert len(timeline.unexplained(reports)) == 2 + 4
 
 
-# what workers note --------------------------------------------------------------------------------------
+# what workers note --------------------------------------------------------------------------------
 
 
 def test_what_was_acknowledged_is_compared_whole(folder: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The agent's loop: replies, cells, faults of models, limits, stopping, and several agents at once."""
+"""The agent's loop: replies, cells, model faults, limits, stopping, and several agents at once."""
 
 import threading
 from collections.abc import Callable
@@ -301,7 +301,7 @@ def test_agents_run_side_by_side(opened: Opened) -> None:
     assert answers == {f"agent {n}": "1" for n in range(3)}
 
 
-# borders of the Python interface ------------------------------------------------------------------------
+# borders of the Python interface ------------------------------------------------------------------
 
 
 def test_a_limit_in_dollars_without_a_price_ends_the_run_with_an_error(opened: Opened) -> None:

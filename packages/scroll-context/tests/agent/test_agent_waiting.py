@@ -110,7 +110,7 @@ def test_cancelling_a_run_stops_the_cell_and_keeps_the_variables(opened: Opened)
     assert session.run("print(kept)").content == "7"
 
 
-# answers of a type --------------------------------------------------------------------------------------
+# answers of a type --------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass

@@ -34,7 +34,8 @@ def test_a_long_task_whose_results_stay_in_variables(store: Store) -> None:
         done, model = run(session, reader(session, 80, size_of), window)
         plans = [event.metadata["plan"] for event in of_kind(session, Kind.EVICTION)]
         print(
-            f"reuse {done.totals.cache_read_tokens / done.totals.input_tokens:.1%}, {len(plans)} evictions"
+            f"reuse {done.totals.cache_read_tokens / done.totals.input_tokens:.1%}, "
+            f"{len(plans)} evictions"
         )
         assert done.state == "answered" and done.totals.steps == 81
         assert len(plans) >= 3 and not any(plan["over_budget"] for plan in plans)

@@ -253,7 +253,10 @@ def test_integers_as_text_dates_and_pairs_as_lists(store: Store, opened: Opened)
         cell(session, "print([h['seq'] for h in ms.search('meeting', seq_range=[2, 3])])")
         == "[2, 3]"
     )
-    dated = "import datetime\nprint([h['content'] for h in ms.search('meeting', created_on=datetime.date(2024, 5, 2))])"
+    dated = (
+        "import datetime\nprint([h['content'] for h in ms.search('meeting', "
+        "created_on=datetime.date(2024, 5, 2))])"
+    )
     assert cell(session, dated) == "['meeting 1']"
     assert cell(session, "print(ms.days_between('2024-05-01', datetime.date(2024, 6, 1)))") == "31"
     for source, says in (

@@ -146,7 +146,7 @@ def test_brackets_do_not_stop_the_stream() -> None:
 
 
 def test_a_late_result_neither_doubles_nor_drops_a_word() -> None:
-    """A call that outlived its cell ends while the next reply is written, in a thread of its own."""
+    """A call that outlived its cell ends in its own thread while the next reply is written."""
     console = Console(file=io.StringIO(), width=200)
     watch = Watch(Screen(console), stream=True)
     late = Event(
@@ -278,7 +278,8 @@ def never(prompt, context):
 
 with Store(Path({str(tmp_path / "store")!r}), create=True) as store:
     with Session.open(store, session_id="s", ask=never) as session:
-        agent = Agent(session, ScriptedModel([exec_cell("ask_many('what?', ['a', 'b'])"), "not reached"]))
+        cell = exec_cell("ask_many('what?', ['a', 'b'])")
+        agent = Agent(session, ScriptedModel([cell, "not reached"]))
         print(agent.run("Go.").state)
 """
     done = subprocess.run(
@@ -307,7 +308,7 @@ def test_ctrl_c_as_a_turn_ends_does_not_stop_the_next(folder: Path) -> None:
 
 
 def test_ctrl_c_between_two_turns_ends_no_chat(folder: Path, tmp_path: Path) -> None:
-    """Pressed again as the reply it stopped ends, Ctrl-C reaches neither the agent nor the prompt."""
+    """A second Ctrl-C, as the stopped reply ends, reaches neither the agent nor the prompt."""
     with Store(folder, create=True) as store, Session.open(store, session_id="s") as session:
         console = Console(file=io.StringIO(), width=200)
         consent = Consent(Screen(console), "never")

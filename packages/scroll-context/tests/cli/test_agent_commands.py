@@ -176,7 +176,8 @@ def test_tools_of_a_file_are_called_from_cells(scroll: Run, script: Write, tools
 
 def test_effects_need_a_yes(scroll: Run, script: Write, tools: Path) -> None:
     cell = exec_cell(
-        "try:\n    print(launch('Ariane'))\nexcept ToolFailed as error:\n    print('refused:', error)"
+        "try:\n    print(launch('Ariane'))\nexcept ToolFailed as error:\n    "
+        "print('refused:', error)"
     )
     scroll("run", "Go.", "--session", "no", "--tools", tools, "--model", script(cell, "ok"))
     assert "--yes" in observations(scroll, "no")[0]
@@ -196,7 +197,8 @@ def test_plain_functions_are_tools_when_all_lists_them(
     file = tmp_path / "plain.py"
     file.write_text(
         "from neighbour import BASE\n__all__ = ['more']\n"
-        "def more(number: int) -> int:\n    return BASE + number\ndef other(number: int) -> int:\n    return 0\n"
+        "def more(number: int) -> int:\n    return BASE + number\ndef other(number: "
+        "int) -> int:\n    return 0\n"
     )
     scroll(
         "run",

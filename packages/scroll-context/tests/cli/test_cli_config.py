@@ -106,7 +106,8 @@ def test_a_settings_file_in_the_working_folder_sets_nothing(here: Path, tmp_path
     )
     model = script(tmp_path, "Hello.")
     (here / "scroll.toml").write_text(
-        f'store = "theirs"\nmodel = "{model}"\ntools = ["tools.py"]\nreach = "all"\nagent = "claude-code"\n'
+        f'store = "theirs"\nmodel = "{model}"\ntools = ["tools.py"]\nreach = '
+        '"all"\nagent = "claude-code"\n'
     )
     refused = scroll("run", "Go.")
     assert refused.exit_code == 1 and "no model is named" in refused.stderr

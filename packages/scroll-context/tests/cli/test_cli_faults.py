@@ -190,7 +190,7 @@ def test_arguments_that_are_not_utf8(
     assert (status, out, err) == (0, "x\ncaf?\n", "")
 
 
-# processes that end early ---------------------------------------------------------------------------------
+# processes that end early -------------------------------------------------------------------------
 
 
 def cut_short(
@@ -241,7 +241,10 @@ def test_an_interrupt_ends_with_130_and_breaks_nothing(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_at_the_very_end_changes_nothing(number: signal.Signals) -> None:
-    slow = "import atexit, threading; atexit.register(lambda: print('ending', flush=True) or threading.Event().wait())"
+    slow = (
+        "import atexit, threading; atexit.register(lambda: print('ending', flush=True) "
+        "or threading.Event().wait())"
+    )
     command = [sys.executable, "-c", f"{slow}; {MAIN}", "--version"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
         assert started.stdout is not None
@@ -325,7 +328,7 @@ def test_a_command_without_open_streams_does_its_work(
         assert finish(process(*command, prefix=closed))[0] == 0
 
 
-# file systems ---------------------------------------------------------------------------------------------
+# file systems -------------------------------------------------------------------------------------
 
 
 def can_mount() -> bool:
@@ -346,7 +349,7 @@ needs_mounts = pytest.mark.skipif(
 
 
 def read_only(folder: Path) -> tuple[str, ...]:
-    """A prefix that runs a command where the folder is on a read-only mount, which binds root too."""
+    """A prefix that runs a command with the folder on a read-only mount, which binds root too."""
     script = (
         f"mount --bind '{folder}' '{folder}' && mount -o remount,ro,bind '{folder}' && exec \"$@\""
     )
@@ -405,7 +408,8 @@ def test_a_full_disk_loses_nothing_that_was_there(
     path = many(tmp_path / "many.jsonl", 20_000, 400)
     copy, small = tmp_path / "copy", tmp_path / "small"
     small.mkdir()
-    script = f"""mount -t tmpfs -o size=14m tmpfs '{small}' && scroll() {{ {sys.executable} -c '{MAIN}' "$@"; }}
+    script = f"""mount -t tmpfs -o size=14m tmpfs '{small}' &&
+    scroll() {{ {sys.executable} -c '{MAIN}' "$@"; }}
     export SCROLL_STORE='{small}/store'
     scroll import '{trip}' || exit 10
     scroll import '{path}' && exit 11

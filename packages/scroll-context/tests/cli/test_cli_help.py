@@ -99,7 +99,8 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "Metadata-Version: 2.1\nName: plugged\nVersion: 1.0\nSummary: Words and numbers.\n"
     )
     (facts / "entry_points.txt").write_text(
-        "[console_scripts]\nno = plugged:shout\n\n[scroll_context.commands]\nshout = plugged:shout\n"
+        "[console_scripts]\nno = plugged:shout\n\n[scroll_context.commands]\nshout = "
+        "plugged:shout\n"
         "count = plugged:count\nboth = plugged:both\nsearch = plugged:shout\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))

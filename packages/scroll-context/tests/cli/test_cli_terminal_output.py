@@ -1,4 +1,4 @@
-"""What reaches the terminal is safe, hints work as printed, and a run says what the model may read."""
+"""Terminal output is safe, hints work as printed, and a run says what the model may read."""
 
 import ast
 import base64
@@ -57,7 +57,7 @@ def chat(folder: Path, model: str, *more: str, **settings: Any) -> Terminal:
     return Terminal(["chat", "--session", "s", "--model", model, *more], folder, **settings)
 
 
-# 19: the terminal -------------------------------------------------------------------------------------------
+# 19: the terminal ---------------------------------------------------------------------------------
 
 
 def test_names_cannot_steer_the_terminal_or_forge_a_question(folder: Path, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_everything_that_is_printed_goes_through_one_place() -> None:
                 assert node.func.id != "print", f"{file.name}:{node.lineno}"
 
 
-# 24: hints --------------------------------------------------------------------------------------------------
+# 24: hints ----------------------------------------------------------------------------------------
 
 
 def hints(text: str) -> Iterator[list[str]]:
@@ -275,7 +275,7 @@ def test_the_bytes_of_a_payload_come_out_as_they_went_in(
     assert scroll("get", 2).exit_code == 1
 
 
-# 3: what the model may read ---------------------------------------------------------------------------------
+# 3: what the model may read -----------------------------------------------------------------------
 
 
 def test_a_run_and_a_chat_say_what_the_model_may_read(scroll: Any, tmp_path: Path) -> None:

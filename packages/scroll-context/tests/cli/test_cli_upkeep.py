@@ -19,7 +19,8 @@ def alter(log: Path, seq: int) -> None:
     """Change a row behind Scroll's back, as an editor of the file could."""
     database = sqlite3.connect(log)
     database.executescript(
-        f"DROP TRIGGER event_no_update; UPDATE event SET content = 'forged' WHERE seq = {seq}; PRAGMA wal_checkpoint;"
+        "DROP TRIGGER event_no_update; UPDATE event SET content = 'forged' WHERE seq "
+        f"= {seq}; PRAGMA wal_checkpoint;"
     )
     database.close()
 

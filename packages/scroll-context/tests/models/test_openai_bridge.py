@@ -397,19 +397,28 @@ def test_a_key_of_any_form_stays_out_of_the_text() -> None:
     ("message", "code", "tokens", "limit"),
     [
         (
-            "This model's maximum context length is 8192 tokens. However, your messages resulted in 10233 tokens.",
+            (
+                "This model's maximum context length is 8192 tokens. However, your "
+                "messages resulted in 10233 tokens."
+            ),
             "context_length_exceeded",
             10233,
             8192,
         ),
         (
-            "maximum context length is 4096 tokens, you requested 5000 tokens (4000 in the messages, 1000 in the rest)",
+            (
+                "maximum context length is 4096 tokens, you requested 5000 tokens (4000 "
+                "in the messages, 1000 in the rest)"
+            ),
             None,
             4000,
             4096,
         ),
         (
-            "'max_tokens' is too large: 1000. This model's maximum context length is 4096 and it has 3500 input tokens",
+            (
+                "'max_tokens' is too large: 1000. This model's maximum context length is "
+                "4096 and it has 3500 input tokens"
+            ),
             None,
             3500,
             4096,
