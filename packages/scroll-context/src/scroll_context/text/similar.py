@@ -8,11 +8,11 @@ looks for.
 import math
 import re
 import zlib
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from scroll_context.text.words import STOP_WORDS, stem, words
 
-SHINGLE = 3  # words
+SHINGLE = 3  # words, as `_Text.shingles` puts them together
 SAME = 0.85  # share of common shingles from which two texts are near-duplicates
 BANDS = 6  # least hashes by which near-duplicates find each other
 # characters of a near-duplicate at its beginning, middle or end, of which the other has some
@@ -25,6 +25,11 @@ _LENGTHS = -math.log(
 _NUMBER = re.compile(r"\d[\d.,:/-]*")
 
 
+@lru_cache(maxsize=1 << 16)
+def _word_hash(word: str) -> int:
+    return zlib.crc32(word.encode())
+
+
 class _Text:
     """A text, and what it is compared by, made when it is first needed."""
 
@@ -34,11 +39,12 @@ class _Text:
     @cached_property
     def shingles(self) -> frozenset[int]:
         """Its runs of words, hashed."""
-        found = words(self.text[:READ])
-        if len(found) <= SHINGLE:
-            return frozenset((zlib.crc32(" ".join(found).encode()),))
-        runs = (found[at : at + SHINGLE] for at in range(len(found) - SHINGLE + 1))
-        return frozenset(zlib.crc32(" ".join(run).encode()) for run in runs)
+        hashes = list(map(_word_hash, words(self.text[:READ])))
+        if len(hashes) <= SHINGLE:
+            return frozenset((hash(tuple(hashes)),))
+        runs = zip(hashes, hashes[1:], hashes[2:], strict=False)
+        # Tuples of whole numbers hash alike in every process, unlike texts.
+        return frozenset(map(hash, runs))
 
     @cached_property
     def numbers(self) -> list[str]:
