@@ -5,29 +5,38 @@
 Each list has results of 2 kB. Four times are taken for each protocol: msgspec's decode and encode
 of the whole body, the first sight of the list, the next request (two more messages) with everything
 kept, and the next request with all but the newest 20 results folded, as they were in the request
-before. Printed is the median processor time of several rounds. `Session.follow` is not part of it.
+before. The second table is the same with a session: recording, planning and layout, in a window of
+120,000 tokens, beside decode and encode of the same bodies. Printed are medians of processor time.
 """
 
 import argparse
 import json
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import msgspec
 
+from scroll_context.hosts.sdk_client import LOW_MARK
 from scroll_context.hosts.wire import Protocol
 from scroll_context.hosts.wire_chat import Chat
 from scroll_context.hosts.wire_layouts import apply
 from scroll_context.hosts.wire_messages import Messages
 from scroll_context.hosts.wire_requests import ListReader
 from scroll_context.hosts.wire_responses import Responses
+from scroll_context.hosts.wired import WiredSession
 from scroll_context.session.host import Item, Keep, Layout, Replace
+from scroll_context.session.session import Session, SessionOptions
+from scroll_context.store import Store
+from scroll_context.view.eviction import ViewBudget
 
 RESULT = 'A line of a file, as tools return them, with "quotes" and é.\n' * 32
 ROUNDS = 15
 NEWEST = 20
+WINDOW = 120_000
 
 Json = dict[str, Any]
 
@@ -102,6 +111,23 @@ def measure(protocol: Protocol, size: int) -> list[float]:
     return [median(column) for column in columns]
 
 
+def measure_session(protocol: Protocol, size: int) -> list[float]:
+    """Decode and encode, the first request of a session, and the requests after it."""
+    bodies = [body_of(protocol, size + 2 * number) for number in range(ROUNDS)]
+    plain = [timed(lambda b=body: msgspec.json.encode(msgspec.json.decode(b))) for body in bodies]  # type: ignore[misc]
+    options = SessionOptions(context="plain", budget=ViewBudget(low=LOW_MARK))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Store(Path(folder) / "store", create=True) as store,
+        Session.open(store, session_id="work", options=options) as session,
+    ):
+        wired = WiredSession(session, window=WINDOW)
+        times = []
+        for body in bodies:
+            times.append(timed(lambda b=body: wired.exchange("POST", protocol.path, b)))  # type: ignore[misc]
+    return [median(plain), times[0], median(times[1:])]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[50, 500, 2000])
@@ -112,9 +138,19 @@ def main() -> None:
     print("|---|---:|---:|---:|---:|---:|---:|")
     for protocol in STEPS:
         for size in options.sizes:
-            times = " | ".join(f"{value:.2f} ms" for value in measure(protocol, size))
-            megabytes = len(body_of(protocol, size)) / 1e6
-            print(f"| {protocol.name} | {size:,} | {megabytes:.2f} MB | {times} |")
+            print_row(protocol, size, measure(protocol, size))
+    print()
+    print("| protocol | messages | body | decode+encode | first with session | next with session |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for protocol in STEPS:
+        for size in options.sizes:
+            print_row(protocol, size, measure_session(protocol, size))
+
+
+def print_row(protocol: Protocol, size: int, values: list[float]) -> None:
+    times = " | ".join(f"{value:.2f} ms" for value in values)
+    megabytes = len(body_of(protocol, size)) / 1e6
+    print(f"| {protocol.name} | {size:,} | {megabytes:.2f} MB | {times} |")
 
 
 if __name__ == "__main__":

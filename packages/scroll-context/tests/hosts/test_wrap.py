@@ -22,13 +22,15 @@ from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.hosts.sdk_client import wrap
 from scroll_context.hosts.wire_requests import ListReader
-from scroll_context.hosts.wired import PROTOCOLS
+from scroll_context.hosts.wired import PROTOCOLS, Exchange, WiredSession
 from scroll_context.session.session import Session
+from scroll_context.session.wire_form import wire_bytes
 from scroll_context.store import Store
 from sdk_programs import PROGRAMS, file_text, start
 
 WINDOW = 30_000
 PROMPT = "Read all files."
+MESSAGES = (Kind.CONVERSATION, Kind.TOOL_RESULT, Kind.NOTICE)
 
 
 def client_for(name: str, url: str, *, is_async: bool = False) -> Any:
@@ -57,7 +59,7 @@ def recorded(folder: Path) -> Iterator[tuple[Event, str]]:
     """The messages of a session, with their complete texts."""
     with Store(folder, read_only=True) as store:
         for event in store.log.iterate():
-            if event.kind in (Kind.CONVERSATION, Kind.TOOL_RESULT, Kind.NOTICE):
+            if event.kind in MESSAGES:
                 yield event, store.log.text(event)
 
 
@@ -107,8 +109,38 @@ TURNS = {
 }
 
 
+@pytest.fixture
+def client_bodies(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The bodies that the SDK wrote, before anything was folded."""
+    bodies: list[bytes] = []
+    exchange = WiredSession.exchange
+
+    def spy(wired: WiredSession, method: str, path: str, body: bytes) -> Exchange | None:
+        bodies.append(body)
+        return exchange(wired, method, path, body)
+
+    monkeypatch.setattr(WiredSession, "exchange", spy)
+    return bodies
+
+
+def assert_bytes_come_back(name: str, bodies: list[bytes], folder: Path) -> None:
+    """Each message has the bytes by its seq in which the client first sent it."""
+    protocol = next(protocol for protocol in PROTOCOLS if protocol.name == name)
+    first_sight: list[bytes] = []
+    for body in bodies:
+        messages = ListReader(protocol).read(body).messages
+        slices = [message.raw for message in messages if message.role != "system"]
+        first_sight += slices[len(first_sight) :]
+    with Store(folder, read_only=True) as store:
+        events = [event for event in store.log.iterate() if event.kind in MESSAGES]
+        # The last reply did not come back from the client.
+        assert [wire_bytes(store.log, event) for event in events[:-1]] == first_sight
+
+
 @every_api
-def test_a_long_conversation_stays_in_its_window(name: str, tmp_path: Path) -> None:
+def test_a_long_conversation_stays_in_its_window(
+    name: str, tmp_path: Path, client_bodies: list[bytes]
+) -> None:
     turns = TURNS[name]
     folder = tmp_path / "store"
     with ScriptedUpstream(reading(turns), window=WINDOW) as upstream:
@@ -119,6 +151,7 @@ def test_a_long_conversation_stays_in_its_window(name: str, tmp_path: Path) -> N
     assert len(json.dumps(listed)) * 2 // 7 > 2 * WINDOW
     assert_changes_only_at_evictions(upstream, folder)
     assert_all_recorded(name, listed, folder)
+    assert_bytes_come_back(name, client_bodies, folder)
 
 
 @every_api
