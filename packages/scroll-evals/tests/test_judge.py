@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scroll_context.errors import BadInput
-from scroll_evals.judge import beam_prompt, criteria, judge, longmemeval_prompt
+from scroll_evals.judge import beam_prompt, criteria, judge, yes_no_prompt
 from scroll_evals.tasks import Question
 
 
@@ -218,7 +218,7 @@ def asked(ability: str, **metadata: Any) -> Question:
     ],
 )
 def test_each_kind_of_question_has_its_criteria(question: Question, kind: str, label: str) -> None:
-    prompt = longmemeval_prompt(question, "19 days")
+    prompt = yes_no_prompt(question, "19 days")
     assert criteria()[kind] in prompt
     assert not any(
         text in prompt

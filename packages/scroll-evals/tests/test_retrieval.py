@@ -47,10 +47,21 @@ def test_the_report_as_json_has_the_promised_names() -> None:
     names = {
         "questions",
         *(f"{name}@{cut}" for name in ("recall", "session_coverage") for cut in (5, 10, 50)),
+        *(f"{name}@{cut}" for name in ("hit", "session_hit") for cut in (1, 5)),
+        "mrr",
+        "session_mrr",
     }
     assert set(found["overall"]) == set(found["by_ability"]["knowledge_update"]) == names
     assert found["by_ability"]["event_ordering"]["session_coverage@10"] == 1.0
-    assert set(found["questions"][0]) == {"task_id", "history_id", "ability", "recall", "coverage"}
+    assert set(found["questions"][0]) == {
+        "task_id",
+        "history_id",
+        "ability",
+        "recall",
+        "coverage",
+        "first_turn",
+        "first_session",
+    }
 
 
 def made(**recalls: list[float]) -> RetrievalReport:
@@ -74,7 +85,7 @@ def test_reports_are_compared_question_by_question() -> None:
     before, after = made(a=[0.2, 0.4], b=[0.0, 0.6]), made(a=[0.4, 0.4], b=[0.2, 0.6], c=[1.0])
     changes = compare(before, after).changes
     assert list(changes) == ["easy", "hard", "overall"]
-    assert set(changes["hard"]) == {"recall@10", "recall@50", "session_coverage@10"}
+    assert set(changes["hard"]) == set(retrieval.MEASURES)
     hard = changes["hard"]["recall@10"]
     assert (hard.questions, hard.before, hard.after) == (2, 0.1, pytest.approx(0.3)), (
         "only questions that both have"

@@ -185,8 +185,8 @@ runs_argument = click.argument("runs", type=FILE, nargs=-1, required=True, metav
 def app() -> None:
     """Rerun the paper's benchmarks on your own model.
 
-    Baselines and ablations are contexts to be compared: see --context of beam, longmemeval and loca. A run is a folder.
-    The same command on the same folder goes on where the run stopped, and pays for nothing twice.
+    Baselines and ablations are contexts to be compared: see --context of beam, longmemeval, locomo and loca. A run is
+    a folder. The same command on the same folder goes on where the run stopped, and pays for nothing twice.
 
     \b
     Begin with:
@@ -249,6 +249,34 @@ def longmemeval(data: Path, split: str, options: EvalOptions) -> None:
     from scroll_evals.memory import MemorySuite
 
     evaluate(MemorySuite(LongMemEval(data, split)), options, data)
+
+
+@app.command()
+@data_option
+@click.option(
+    "--split",
+    metavar="people|assistant",
+    default="people",
+    show_default=True,
+    help="What the second speaker is recorded as.",
+)
+@options_of_a_run(without=("compat",))
+def locomo(data: Path, split: str, options: EvalOptions) -> None:
+    """Run LoCoMo: questions of five categories about long conversations between two people.
+
+    Adversarial questions, whose right answer is to abstain, are asked and scored too. If the folder has an
+    errors.json, its corrections replace the published answers.
+
+    \b
+    Examples:
+      scroll eval locomo --data locomo --model anthropic:NAME --judge openai:NAME
+      scroll eval locomo --data locomo --split assistant --model openai:NAME --judge openai:NAME --limit 20
+    """
+    from scroll_evals.console import evaluate
+    from scroll_evals.locomo import Locomo
+    from scroll_evals.memory import MemorySuite
+
+    evaluate(MemorySuite(Locomo(data, split)), options, data)
 
 
 @app.command()
@@ -355,6 +383,7 @@ def retrieval(data: Path, split: tuple[str, ...], as_json: bool) -> None:
     Examples:
       scroll eval retrieval --data beam
       scroll eval retrieval --data beam --split 10M --json
+      scroll eval retrieval --data locomo --split people
     """
     from scroll_evals.console import measure_retrieval
 

@@ -1,8 +1,8 @@
 """Judging answers: prompts out, raw replies in, scores as values.
 
 BEAM: one call for each item of a question's rubric, each 0, 0.5 or 1, and for event ordering one
-more that matches the answer's items with the reference. LongMemEval: one call, yes or no, under one
-of five kinds of criteria. The judge is a function from a key and a prompt to a reply; keys are
+more that matches the answer's items with the reference. LongMemEval and LoCoMo: one call, yes or
+no, under one of five kinds of criteria. The judge is a function from a key and a prompt to a reply; keys are
 stable, so stored replies give the same scores again without a call. A reply that cannot be read is
 asked for once more and then has its own outcome; nothing here raises because of what a judge says.
 
@@ -25,11 +25,13 @@ from scroll_context.errors import BadInput
 from scroll_evals.protocols import Ask
 from scroll_evals.tasks import Question, rubric
 
+BENCHMARKS = ("beam", "longmemeval", "locomo")
 GRADES = (0.0, 0.5, 1.0)
 AGAIN = "\n\nYour last reply could not be read. Reply in the form asked for, and with nothing else."
 
 _CRITERIA = {
     "temporal-reasoning": "temporal",
+    "temporal": "temporal",
     "knowledge-update": "knowledge-update",
     "single-session-preference": "preference",
 }
@@ -71,13 +73,13 @@ def judge(
     benchmark: str, question: Question, answer: str, ask: Ask, *, official: bool = False
 ) -> JudgeVerdict:
     """Judge an answer. An empty one is worth 0, without a call: silence is not abstention."""
-    if benchmark not in ("beam", "longmemeval"):
-        raise BadInput(f"there is no judge for {benchmark!r}; there are beam and longmemeval")
+    if benchmark not in BENCHMARKS:
+        raise BadInput(f"there is no judge for {benchmark!r}; there are {', '.join(BENCHMARKS)}")
     if not answer.strip():
         return JudgeVerdict(outcome="empty-answer")
     if benchmark == "beam":
         return _judge_beam(question, answer, ask, official)
-    calls = _asked("yes-no", longmemeval_prompt(question, answer), ask, _read_yes_no)
+    calls = _asked("yes-no", yes_no_prompt(question, answer), ask, _read_yes_no)
     return _verdict(calls, [calls[-1]], {})
 
 
@@ -87,7 +89,7 @@ def beam_prompt(question: Question, item: str, answer: str, *, official: bool = 
     return _filled("beam_judge", parts if official else parts | {"question": question.text})
 
 
-def longmemeval_prompt(question: Question, answer: str) -> str:
+def yes_no_prompt(question: Question, answer: str) -> str:
     """What the judge is asked about an answer, under the criteria for its kind of question."""
     kind = (
         "abstention"

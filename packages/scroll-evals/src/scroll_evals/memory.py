@@ -6,9 +6,10 @@ search of one question would find the answer to another. A trial's store outlive
 interrupted trial goes on where it stopped.
 
 Scores: for BEAM, an ability is the mean of its questions, and the overall score is the mean of the
-abilities. For LongMemEval, the overall score is the share of questions answered correctly (micro);
-macro is the mean over the types of questions. Abstention questions count in their type, and once
-more by themselves. A question without a verdict counts 0.
+abilities. For LongMemEval and LoCoMo, the overall score is the share of questions answered
+correctly (micro); macro is the mean over the types of questions. Abstention questions count in
+their type, and once more by themselves; LoCoMo's `without_adversarial` is the share that other
+reports give, which leave these questions out. A question without a verdict counts 0.
 """
 
 import shutil
@@ -97,8 +98,9 @@ def summarize(benchmark: str, results: Sequence[Scored], *, official: bool = Fal
 
     `official` adds to BEAM's what its published report calls the overall score.
     """
-    if benchmark not in ("beam", "longmemeval"):
-        raise BadInput(f"there is no scoring for {benchmark!r}; there are beam and longmemeval")
+    if benchmark not in judge.BENCHMARKS:
+        known = ", ".join(judge.BENCHMARKS)
+        raise BadInput(f"there is no scoring for {benchmark!r}; there are {known}")
     scores: dict[str, list[float]] = {}
     for question, verdict in results:
         scores.setdefault(question.ability, []).append(verdict.score if verdict else 0.0)
@@ -121,6 +123,9 @@ def summarize(benchmark: str, results: Sequence[Scored], *, official: bool = Fal
     extra |= {"micro": micro, "macro": macro}
     if abstained := [v.score if v else 0.0 for q, v in results if q.metadata.get("abstention")]:
         extra["abstention"] = _mean(abstained)
+    if benchmark == "locomo":
+        answerable = [values for ability, values in scores.items() if ability != "adversarial"]
+        extra["without_adversarial"] = _mean(value for values in answerable for value in values)
     return Scores(overall=micro, by_ability=by_ability, counts=counts, extra=extra)
 
 

@@ -37,6 +37,7 @@ ORDER = {
         "knowledge-update",
         "abstention",
     ),
+    "locomo": ("single-hop", "multi-hop", "temporal", "open-domain", "adversarial", "abstention"),
     "loca": ("8k", "16k", "32k", "64k", "96k", "128k", "256k"),
 }
 """Abilities in the order of the paper's tables; others follow."""
@@ -53,10 +54,15 @@ CONTEXTS = (
 )
 """Contexts in the order of the paper's tables and figures."""
 
-SPLITS = {"longmemeval": ("oracle", "s", "m"), "beam": ("128K", "500K", "1M", "10M"), "loca": ()}
+SPLITS = {
+    "longmemeval": ("oracle", "s", "m"),
+    "beam": ("128K", "500K", "1M", "10M"),
+    "locomo": ("people", "assistant"),
+    "loca": (),
+}
 """Benchmarks in the order of the paper's tables, and their splits from small to large."""
 
-TITLES = {"beam": "BEAM", "longmemeval": "LongMemEval", "loca": "LOCA"}
+TITLES = {"beam": "BEAM", "longmemeval": "LongMemEval", "locomo": "LoCoMo", "loca": "LOCA"}
 
 
 class Table(msgspec.Struct, frozen=True):

@@ -3,20 +3,26 @@ comparisons of that.
 
 Recall@k is the part of a question's evidence turns among the first k hits within its history.
 Session coverage@k is the part of the evidence's sessions that have any turn among those hits; it
-matters most for questions about how something developed over time. Questions without evidence
-(abstention) are not counted. Many histories share one temporary log, which is replaced when it has
-grown large, and each question searches its own history. The weights of words therefore come from
-all of them. An agent under evaluation has a log with one history, where the same search finds as
-much: on 39 chats of BEAM, recall@10 is 0.549 there and 0.550 here.
+matters most for questions about how something developed over time. Hit@k is the share of questions
+with any evidence turn among the first k hits, and MRR the mean of 1 / the place of the first one (0
+beyond place 50). Session hit@k and session MRR are the same for sessions, each of which counts at
+the place of its first hit. Questions without evidence (abstention) are not counted.
+
+Many histories share one temporary log, which is replaced when it has grown large, and each question
+searches its own history. The weights of words therefore come from all of them. An agent under
+evaluation has a log with one history, where the same search finds as much: on 39 chats of BEAM,
+recall@10 is 0.549 there and 0.550 here.
 
 A report keeps what each question found, so reports of two versions, or of several settings, can be
 compared question by question. Intervals come from a bootstrap over chats, since questions about one
 chat are not independent. Among several settings, the choice is cross-validated: for each chat, the
-setting that is best on all other chats.
+setting that is best on all other chats. Each benchmark counts the same there, however many
+questions it has.
 """
 
 import random
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -25,8 +31,9 @@ import msgspec
 
 from scroll_context.errors import BadInput
 from scroll_context.store import Store
-from scroll_evals import beam, longmemeval
+from scroll_evals import beam, locomo, longmemeval
 from scroll_evals.beam import Beam
+from scroll_evals.locomo import Locomo, locomo_file
 from scroll_evals.longmemeval import LongMemEval
 from scroll_evals.tasks import Benchmark, DataFault, History, Question
 
@@ -48,6 +55,12 @@ class RetrievalFigures(msgspec.Struct, frozen=True, kw_only=True):
     coverage_5: float = msgspec.field(name="session_coverage@5")
     coverage_10: float = msgspec.field(name="session_coverage@10")
     coverage_50: float = msgspec.field(name="session_coverage@50")
+    hit_1: float = msgspec.field(name="hit@1")
+    hit_5: float = msgspec.field(name="hit@5")
+    mrr: float
+    session_hit_1: float = msgspec.field(name="session_hit@1")
+    session_hit_5: float = msgspec.field(name="session_hit@5")
+    session_mrr: float
 
 
 class SearchedQuestion(msgspec.Struct, frozen=True):
@@ -58,6 +71,8 @@ class SearchedQuestion(msgspec.Struct, frozen=True):
     ability: str
     recall: tuple[float, float, float]
     coverage: tuple[float, float, float]
+    first_turn: int = 0  # the place of the first hit that is evidence; 0 when there is none
+    first_session: int = 0  # the same among the sessions of the hits
 
 
 class RetrievalReport(msgspec.Struct, frozen=True):
@@ -80,12 +95,17 @@ def benchmarks_in(folder: Path, splits: Sequence[str] = ()) -> list[Benchmark]:
         if (folder / size).is_dir() or (folder / name).is_dir()
     ]
     others = [name for name in longmemeval.SPLITS if any(folder.glob(f"longmemeval_{name}*.json"))]
-    found: list[Benchmark] = []
-    for split in splits or [*beams, *others] or list(beam.SPLITS)[:1]:
-        found.append(
-            LongMemEval(folder, split) if split in longmemeval.SPLITS else Beam(folder, split)
-        )
-    return found
+    people = list(locomo.SPLITS)[:1] if locomo_file(folder) else []
+    there = [*beams, *others, *people] or list(beam.SPLITS)[:1]
+    return [_benchmark(folder, split) for split in splits or there]
+
+
+def _benchmark(folder: Path, split: str) -> Benchmark:
+    if split in longmemeval.SPLITS:
+        return LongMemEval(folder, split)
+    if split in locomo.SPLITS:
+        return Locomo(folder, split)
+    return Beam(folder, split)
 
 
 def measure(
@@ -154,7 +174,13 @@ def _search(store: Store, question: Question, sessions: dict[str, str]) -> Searc
         question.ability,
         _at_cuts(wanted, turns),
         _at_cuts(held, places),
+        _first_place(wanted, turns),
+        _first_place(held, list(dict.fromkeys(places))),
     )
+
+
+def _first_place(wanted: set[str], found: Sequence[str]) -> int:
+    return next((place for place, name in enumerate(found, 1) if name in wanted), 0)
 
 
 def _at_cuts(wanted: set[str], found: Sequence[str]) -> tuple[float, float, float]:
@@ -170,6 +196,8 @@ def _figures(found: Sequence[SearchedQuestion]) -> RetrievalFigures:
     coverage = [fmean(values) for values in zip(*(one.coverage for one in found), strict=True)] or [
         0.0
     ] * 3
+    turns = [one.first_turn for one in found] or [0]
+    sessions = [one.first_session for one in found] or [0]
     return RetrievalFigures(
         questions=len(found),
         recall_5=recall[0],
@@ -178,7 +206,21 @@ def _figures(found: Sequence[SearchedQuestion]) -> RetrievalFigures:
         coverage_5=coverage[0],
         coverage_10=coverage[1],
         coverage_50=coverage[2],
+        hit_1=fmean(map(_hit_at(1), turns)),
+        hit_5=fmean(map(_hit_at(5), turns)),
+        mrr=fmean(map(_reciprocal, turns)),
+        session_hit_1=fmean(map(_hit_at(1), sessions)),
+        session_hit_5=fmean(map(_hit_at(5), sessions)),
+        session_mrr=fmean(map(_reciprocal, sessions)),
     )
+
+
+def _hit_at(cut: int) -> Callable[[int], float]:
+    return lambda place: float(0 < place <= cut)
+
+
+def _reciprocal(place: int) -> float:
+    return 1 / place if place else 0.0
 
 
 # comparing --------------------------------------------------------------------------------------------------
@@ -206,15 +248,19 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """Which of several settings to take, by cross-validation over chats."""
 
     measure: str
-    means: tuple[float, ...]  # of each setting, over all questions
+    means: tuple[float, ...]  # of each setting, over the benchmarks' means
     chosen: tuple[int, ...]  # for how many chats each was best on all the others
-    held_out: float  # the mean over all questions, each under the setting chosen without its chat
+    held_out: float  # the same mean, each question under the setting chosen without its chat
 
 
 MEASURES: dict[str, Callable[[SearchedQuestion], float]] = {
     "recall@10": lambda one: one.recall[1],
     "recall@50": lambda one: one.recall[2],
     "session_coverage@10": lambda one: one.coverage[1],
+    "hit@1": lambda one: float(one.first_turn == 1),
+    "mrr": lambda one: _reciprocal(one.first_turn),
+    "session_hit@1": lambda one: float(one.first_session == 1),
+    "session_mrr": lambda one: _reciprocal(one.first_session),
 }
 
 
@@ -241,31 +287,34 @@ def compare(before: RetrievalReport, after: RetrievalReport) -> Comparison:
 def choose(reports: Sequence[RetrievalReport], measure: str = "recall@10") -> Choice:
     """Choose among settings, leaving out one chat at a time."""
     value = MEASURES[measure]
-    tables = [
-        {one.task_id: (one.history_id, value(one)) for one in report.questions}
-        for report in reports
-    ]
-    shared = [task for task in tables[0] if all(task in table for table in tables)]
+    tables = [{one.task_id: value(one) for one in report.questions} for report in reports]
+    shared = [one for one in reports[0].questions if all(one.task_id in table for table in tables)]
     if not shared:
         raise BadInput(
             "the reports have no question in common; make all with `scroll eval retrieval --json`"
         )
-    sums: dict[str, list[float]] = {}  # by chat, of each setting
-    for task in shared:
-        chat = sums.setdefault(tables[0][task][0], [0.0] * len(tables))
-        for at, table in enumerate(tables):
-            chat[at] += table[task][1]
-    totals = [sum(chat[at] for chat in sums.values()) for at in range(len(tables))]
+    sizes = Counter(map(_benchmark_of, shared))
+    sums: dict[tuple[str, str], list[float]] = {}  # by benchmark and chat, for each setting
+    for question in shared:
+        benchmark = _benchmark_of(question)
+        share = 1 / (sizes[benchmark] * len(sizes))
+        chat = sums.setdefault((benchmark, question.history_id), [0.0] * len(tables))
+        for setting, table in enumerate(tables):
+            chat[setting] += table[question.task_id] * share
+    settings = range(len(tables))
+    totals = [sum(chat[setting] for chat in sums.values()) for setting in settings]
     chosen = [0] * len(tables)
     held_out = 0.0
     for chat in sums.values():
-        best = max(range(len(tables)), key=lambda at: totals[at] - chat[at])
+        without = [total - part for total, part in zip(totals, chat, strict=True)]
+        best = max(settings, key=without.__getitem__)
         chosen[best] += 1
         held_out += chat[best]
-    means = tuple(total / len(shared) for total in totals)
-    return Choice(
-        measure=measure, means=means, chosen=tuple(chosen), held_out=held_out / len(shared)
-    )
+    return Choice(measure=measure, means=tuple(totals), chosen=tuple(chosen), held_out=held_out)
+
+
+def _benchmark_of(question: SearchedQuestion) -> str:
+    return question.task_id.partition("/")[0]
 
 
 def _change(
