@@ -16,6 +16,8 @@ from scroll_context.log.rows import LONGEST_ID
 from scroll_context.search.ranking import LENT_NEAR, NEAR
 from scroll_context.store import Store
 
+EXPLAINED = "This is what a longer explanation of an assistant looks like. " * 8
+
 
 def say(store: Store, *texts: str, role: str = "assistant", **fields: object) -> list[int]:
     return store.log.append_many([Draft(content=text, role=role, **fields) for text in texts])  # type: ignore[arg-type]
@@ -54,6 +56,16 @@ def found(store: Store, query: str, **options: object) -> list[int]:
         ("\x1b[1mfailed", "it FAILED"),
         ("report", "\x1b]8;;https://x.org\x1b\\report\x1b]8;;\x1b\\ ready"),
         ("vendor", "three vendors"),
+        ("error", "raise InternalError from cause"),
+        ("errors", "raise InternalError from cause"),
+        ("InternalError", "raise InternalError from cause"),
+        ("internalerror", "raise InternalError from cause"),
+        ("InternalError", "see internal_error below"),
+        ("internal_error", "see internal_error below"),
+        ("error", "see internal_error below"),
+        ("element", "document.getElementById('x')"),
+        ("server", "class HTTPServer:"),
+        ("http", "class HTTPServer:"),
         ("studies", "to study"),
         ("vend*", "the vendor"),
         ("call_9f*", "call_9f3a"),
@@ -140,7 +152,7 @@ def scores(store: Store, query: str, **options: float) -> dict[int, float]:
 
 def test_a_reply_lends_weight_to_the_turn_it_answers(store: Store) -> None:
     say(store, "what about the budget", role="user")
-    say(store, "the budget is fine, about 3000", *["something else"] * NEAR)
+    say(store, f"the budget is fine, {EXPLAINED}", *["something else"] * NEAR)
     later = say(store, "what about the budget", role="user")[0]
     say(store, "no idea")
     plain = scores(store, "budget", user_weight=1.0, flow=0.0)
@@ -173,11 +185,67 @@ def test_reply_to_names_the_turn(store: Store) -> None:
 
 def test_of_many_replies_the_best_counts(store: Store) -> None:
     say(store, "compile the parser", role="user")
-    say(store, "parser", "a longer text about the parser", "parser")
+    say(store, f"parser: {EXPLAINED}", "a longer text about the parser", "parser")
+    say(store, f"{EXPLAINED} {EXPLAINED} about the parser")
     plain = scores(store, "parser", user_weight=1.0, flow=0.0)
     assert scores(store, "parser", user_weight=1.0, flow=0.5)[1] == pytest.approx(
-        plain[1] + 0.5 * plain[2]
+        plain[1] + 0.5 * max(plain[seq] for seq in plain if seq > 1)
     )
+
+
+def test_a_short_first_reply_is_a_turn_of_its_own(store: Store) -> None:
+    """In a conversation both sides say what is asked for later; explanations only lend weight."""
+    say(store, "where did you go for the budget talk?", role="user")
+    short = say(store, "the budget talk was in Lisbon")[0]
+    say(store, "and what did they say of the budget?", role="user")
+    long = say(store, f"the budget: {EXPLAINED}")[0]
+    plain = scores(store, "budget", user_weight=1.0, flow=0.0)
+    doubled = scores(store, "budget", user_weight=2.0, flow=0.0)
+    assert doubled[short] == pytest.approx(2 * plain[short])
+    assert doubled[long] == pytest.approx(plain[long])
+
+
+def test_an_agents_remarks_between_calls_are_no_turns(store: Store) -> None:
+    say(store, "fix the parser", role="user")
+    calls = {"tool_calls": [{"id": "a"}]}
+    first = say(store, "I look at the parser", metadata=calls)[0]
+    store.index.catch_up()  # what follows is another batch
+    second = say(store, "the parser is short")[0]
+    plain = scores(store, "parser", user_weight=1.0, flow=0.0)
+    doubled = scores(store, "parser", user_weight=2.0, flow=0.0)
+    assert doubled[first] == pytest.approx(plain[first])
+    assert doubled[second] == pytest.approx(plain[second])
+
+
+def test_a_word_beats_others_with_the_same_stem(store: Store) -> None:
+    ported = say(store, "the serial port", "serial numbers", role="user", session_id="ports")
+    about = say(store, f"{EXPLAINED} The serialization of dates is slow. {EXPLAINED}")
+    forms = say(store, f"{EXPLAINED} both serializations agree {EXPLAINED}")
+    assert found(store, "serialization")[:2] == [*about, *forms]
+    assert found(store, "serialization slow")[0] == about[0]
+    assert set(found(store, "serial")[:2]) == set(ported)
+
+
+def test_a_part_of_a_compound_is_shown(store: Store) -> None:
+    say(store, f"{EXPLAINED * 3} raise InternalErrorHandler(cause) {EXPLAINED * 3}")
+    (hit,) = store.index.search("errors")
+    assert "InternalErrorHandler" in hit.snippet
+
+
+def test_merged_segments_give_the_same_answers(store: Store, tmp_path: Path) -> None:
+    """Documents that tie at the cut are left out, whichever of them the engine happened to keep."""
+    with Store(tmp_path / "other", create=True) as other:
+        for batch in range(6):
+            texts = [f"ok thanks {'again ' * (batch % 3)}" for _ in range(400)]
+            for each in (store, other):
+                say(each, "the plan, thanks", role="user")
+                say(each, *texts, EXPLAINED)
+            store.index.catch_up()  # six segments here, one there
+        other.index.catch_up()
+        assert store.index.stats().segments > other.index.stats().segments
+        for query in ("thanks", "thanks again", "ok thanks", "plan thanks again"):
+            ours, theirs = store.index.search(query, k=20), other.index.search(query, k=20)
+            assert [hit.seq for hit in ours] == [hit.seq for hit in theirs]
 
 
 def test_tool_results_and_other_sessions_lend_nothing(store: Store) -> None:

@@ -45,7 +45,8 @@ from scroll_context.search.tokenize import SCHEMA
 
 BATCH_EVENTS = 50_000  # a commit at the latest after so many events,
 BATCH_CHARS = 100_000_000  # or so much text
-HEAP = 128_000_000  # bytes that one writer may fill before it begins a new segment
+HEAP = 128_000_000  # bytes that one thread of a writer may fill before it begins a new segment
+MANY = 2_000  # events from which on a second thread of the engine is worth starting
 SIGN_OF_LIFE = 1_000  # events between two reports of progress
 LOOK_BACK = (
     10_000  # events of a session that are looked through for the user turn which a reply answers
@@ -108,7 +109,9 @@ class Commit:
 
     def __init__(self, searcher: tantivy.Searcher, before: "Commit | None" = None) -> None:
         self.searcher = searcher
-        self.counts: dict[tuple[object, ...], int] = {}  # of documents, remembered by searches
+        # Numbers of documents and forms of words, remembered by searches.
+        self.counts: dict[tuple[object, ...], int] = {}
+        self.known_forms: dict[str, tuple[str, ...] | None] = {}
         self.upto, self.chain = _watermark(searcher)
         self.current_until = (
             self.upto
@@ -403,7 +406,8 @@ class Indexer:
         index, start = self._ready()
         if start >= target:
             return True
-        with self._writer(index) as writer:
+        threads = 2 if target - start >= MANY else 1
+        with self._writer(index, threads) as writer:
             upto = start
             while upto < target and not self._stopped.is_set() and not _is_past(deadline):
                 upto = self._write_batch(writer, upto, target, deadline, progress)
@@ -418,7 +422,7 @@ class Indexer:
         return upto >= target
 
     @contextlib.contextmanager
-    def _writer(self, index: tantivy.Index) -> Iterator[tantivy.IndexWriter]:
+    def _writer(self, index: tantivy.Index, threads: int) -> Iterator[tantivy.IndexWriter]:
         """A writer; none of its threads runs afterwards. What it did not commit is read from the
         log again.
 
@@ -431,7 +435,7 @@ class Indexer:
                 ".tmp*"
             ):  # of a process that was killed while the engine wrote its meta.json
                 stale.unlink(missing_ok=True)
-            writer = index.writer(HEAP, 1)
+            writer = index.writer(threads * HEAP, threads)
             try:
                 yield writer
             except BaseException:
@@ -531,7 +535,12 @@ class Indexer:
 
 
 class _Turns:
-    """Which user turn each reply answers, followed along the log."""
+    """Which turn each reply answers, followed along the log.
+
+    A short first reply that makes no calls is a turn of its own: between two people, or with an
+    assistant that talks like one, both say what is asked for later. Long replies and the remarks of
+    an agent at work are not.
+    """
 
     _NEVER = ", ".join(f"'{kind}'" for kind in sorted({*BOOKKEEPING, Kind.NOTICE}))
 
@@ -540,22 +549,34 @@ class _Turns:
         self._newest: dict[
             str, int
         ] = {}  # the newest user turn of each session met so far; 0 for none
+        self._last_answered: dict[str, int] = {}  # the user turn that was answered last
 
     def answered_by(self, event: Event) -> int:
-        """The seq of the user turn, 0 for none; a user turn answers itself."""
+        """The seq of the user turn, 0 for none; a turn answers itself."""
         if tokenize.is_user_turn(event):
             self._newest[event.session_id] = event.seq
             return event.seq
         if not tokenize.is_reply(event):
             return 0
         if event.session_id not in self._newest:
-            self._newest[event.session_id] = self._before(event)
+            turn = self._newest[event.session_id] = self._before(event)
+            if turn and self._is_answered(turn, event):
+                self._last_answered[event.session_id] = turn
         turn = self._newest[event.session_id]
         if event.reply_to and event.reply_to != turn:
             named = self._log.get_many([event.reply_to])
             if named and tokenize.is_user_turn(named[0]):
                 return named[0].seq
-        return turn
+        is_first = self._last_answered.get(event.session_id) != turn
+        self._last_answered[event.session_id] = turn
+        return event.seq if turn and is_first and tokenize.is_short_reply(event) else turn
+
+    def _is_answered(self, turn: int, event: Event) -> bool:
+        """Whether a reply before this one, in an earlier batch, answers the same turn."""
+        between = self._log.iterate(
+            after=turn, until=event.seq - 1, session_id=event.session_id, role="assistant"
+        )
+        return any(map(tokenize.is_reply, between))
 
     def _before(self, event: Event) -> int:
         rows = self._log.query(

@@ -46,6 +46,7 @@ BEFORE = 40  # characters shown before the first match
 CUT = " ... "
 
 _WORD = re.compile(r"[^\W_]*")
+_PART = re.compile(r"[A-Za-z][a-z]+")
 _MOST_PLACES = 3  # places of one term that are weighed,
 _MOST_LOOKS = 12  # of so many that are looked at
 
@@ -66,6 +67,7 @@ class Term(msgspec.Struct, frozen=True):
     field: Field = Field.TEXT
     prefix: bool = False  # the last token may go on
     quoted: bool = False  # exactly so, and required
+    parts: tuple[str, ...] = ()  # of a compound: InternalError is also "internal error"
 
     @property
     def is_word(self) -> bool:
@@ -212,8 +214,16 @@ def _word(word: str, *, spread: bool) -> tuple[Term, ...]:
     prefix = bare.endswith("*") and bare.rstrip("*")[-1:].isalnum()
     tokens = tokenize.words(_POSSESSIVE.sub("", bare))
     if tokens:
-        terms.append(Term(tuple(tokens), prefix=prefix))
+        terms.append(Term(tuple(tokens), prefix=prefix, parts=_parts(bare, tokens, prefix)))
     return tuple(terms)
+
+
+def _parts(word: str, tokens: list[str], prefix: bool) -> tuple[str, ...]:
+    """The parts of a query word that is one compound; of several words in a row, none."""
+    if prefix or len(tokens) > 1:
+        return ()
+    parts = tokenize.words(" ".join(tokenize.compounds(word)))
+    return tuple(parts) if len(parts) > 1 else ()
 
 
 def _run(run: str, *, quoted: bool = False) -> Term:
@@ -324,29 +334,40 @@ class Needle(msgspec.Struct, frozen=True):
             )  # study and studies share "stud", not the stem "studi"
         return cls(first, ends_open=term.prefix)
 
-    def places(self, low: str) -> list[int]:
-        """Where it stands in lower-case text, the first few times."""
+    def places(self, low: str, text: str) -> list[int]:
+        """Where it stands in a text, the first few times; `low` is the text in lower case."""
         if self.pattern is not None:
             return [match.start() for match in islice(self.pattern.finditer(low), _MOST_PLACES)]
-        found: list[int] = []
+        places: list[int] = []
         at = low.find(self.text)
         for _ in range(_MOST_LOOKS):
-            if at < 0 or len(found) == _MOST_PLACES:
+            if at < 0 or len(places) == _MOST_PLACES:
                 break
-            if self._stands(low, at):
-                found.append(at)
+            if self._stands(low, text, at):
+                places.append(at)
             at = low.find(self.text, at + 1)
-        return found
+        return places
 
-    def _stands(self, low: str, start: int) -> bool:
-        """Whether the word begins and ends here; where nothing separates words, any place will do."""
+    def _stands(self, low: str, text: str, start: int) -> bool:
+        """Whether the word begins and ends here; where nothing separates words, any place will do.
+
+        A capital inside a word begins a part of it.
+        """
         if start and low[start - 1].isalnum() and low[start].isascii():
-            return False
+            if not text[start : start + 1].isupper():
+                return False
+            return self._is_part(low, text, start)
         end = start + len(self.text)
         if self.stem:
             word = _word_at(low, start)
-            return (tokenize.stem(word) or word) == self.stem
+            is_form = (tokenize.stem(word) or word) == self.stem
+            return is_form or self._is_part(low, text, start)
         return self.ends_open or not low[end : end + 1].isalnum()
+
+    def _is_part(self, low: str, text: str, start: int) -> bool:
+        part = _PART.match(text, start)
+        word = low[start : part.end()] if part is not None else ""
+        return bool(self.stem) and (tokenize.stem(word) or word) == self.stem
 
 
 def snippet(text: str, needles: Sequence[Needle], *, from_start: bool = True) -> str:
@@ -359,7 +380,9 @@ def snippet(text: str, needles: Sequence[Needle], *, from_start: bool = True) ->
         return text
     low = text.lower()
     places = sorted(
-        (place, number) for number, needle in enumerate(needles) for place in needle.places(low)
+        (place, number)
+        for number, needle in enumerate(needles)
+        for place in needle.places(low, text)
     )
     first, last = _best_stretch(places) if places else (0, 0)
     start = 0 if last + BEFORE <= LENGTH else _word_start(text, max(0, first - BEFORE))
@@ -372,12 +395,17 @@ def snippet(text: str, needles: Sequence[Needle], *, from_start: bool = True) ->
 def _best_stretch(places: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """First and last place of the stretch with the most different needles; of equals, the earliest."""
     best, most, first = (places[0][0], places[0][0]), 0, 0
-    for last, (end, _) in enumerate(places):
+    inside: dict[int, int] = {}  # how often each needle stands within the stretch
+    for end, number in places:
+        inside[number] = inside.get(number, 0) + 1
         while end - places[first][0] > LENGTH - 2 * BEFORE:
+            left = places[first][1]
             first += 1
-        different = len({number for _, number in places[first : last + 1]})
-        if different > most:
-            best, most = (places[first][0], end), different
+            inside[left] -= 1
+            if not inside[left]:
+                del inside[left]
+        if len(inside) > most:
+            best, most = (places[first][0], end), len(inside)
     return best
 
 

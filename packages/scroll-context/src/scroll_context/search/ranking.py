@@ -1,19 +1,26 @@
 """From a parsed query to one that the engine runs, and from its candidates to an order.
 
 A word also finds its other grammatical forms (vendor, vendors), by their common stem, and counts
-more as written (of a question's words, only the inflected ones). Filters are part of the engine's
-query and add nothing to the score. Nothing here reads the log.
+more as written (of a question's words, only the inflected ones). A keyword comes before words that
+only share its stem (serialization before serial). Filters are part of the engine's query and add
+nothing to the score. Nothing here reads the log.
 
-The order is BM25 with four additions: a reply lends part of its score to the user turn that it
-answers, user turns weigh more, those that state a preference or a standing instruction more still,
-and user turns close to each other lend a little, since a subject is rarely done with in one. The
+The order is BM25 with four additions: a reply lends part of its score to the turn that it answers,
+turns weigh more, those that state a preference or a standing instruction more still, and turns
+close to each other lend a little, since a subject is rarely done with in one. A turn is what a
+person says; a short reply that makes no calls is one too (indexer.py), because in a conversation
+between people, or recorded as one with an assistant, both say what is asked for later. Most
 constants were chosen on 39 chats of BEAM (692 questions with evidence, asked whole and as their
-five rarest words), by five folds of chats and 23 settings. Neighbours of the setting won the folds
-(preferences by 1.5, or 1,000 candidates); on the fold left out their gains were between -.004 and
-+.007, so the simpler setting, which held-out chats had confirmed before, was kept. On these chats
-recall of evidence at 10 went from .548 to .584 and at 50 from .699 to .726. Keywords as written
-weigh as much as their stem, which costs .002 to .005 of recall and keeps integrate apart from
-integral.
+five rarest words), by five folds of chats and 23 settings: recall of evidence at 10 went from .548
+to .584. Weights of turns, replies and neighbours were then chosen again on these chats and five
+conversations of LoCoMo (1,017 questions, the second speaker recorded as a person and as the
+assistant): of 36 settings the same one won, whichever of the 44 was left out. With short replies as
+turns, the right session comes first for .689 of LoCoMo's questions instead of .627 where the second
+speaker is the assistant, and BEAM stays at .583. Keywords as written weigh as much as their stem,
+which costs .002 to .005 of recall.
+
+Looking for word forms at query time instead of indexing stems was tried: the engine indexes three
+times as fast and finds less (at 10, .570 instead of .584 on BEAM, .648 instead of .664 on LoCoMo).
 
 What a search within a grant returns does not tell what lies outside. The engine's statistics are of
 the whole index, so each word is weighed anew by how many granted documents hold it; the words of a
@@ -24,8 +31,9 @@ document is searched without this work.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import compress, pairwise
 from operator import itemgetter
 from typing import NamedTuple, cast
 
@@ -47,6 +55,8 @@ MOST_WORDS = 10_000  # beyond so many, a row of words that ends in a prefix find
 MOST_PHRASES = 1_000  # the same, within a grant
 CANDIDATES = 600
 ALL_WORDS = 1.3  # weight of an event that has all of a few words
+OWN_WORD = 8.0  # weight of an event that has the only word itself, not just one with the same stem
+SHORTEST_BEGINNING = 3  # letters that the forms of a word share; fewer begin too many words
 STANCE = (1.0, 1.2, 2.0)  # weight of a user turn, of a preference and of a standing instruction
 NEAR = 4  # neighbouring user turns at most so many seqs apart
 LENT_NEAR = 0.1  # lend so much of their score to each other
@@ -138,7 +148,17 @@ class Ranked(msgspec.Struct, frozen=True):
 Counts = dict[tuple[object, ...], int]
 """Numbers of documents, remembered for one committed state of the index."""
 
+KnownForms = dict[str, tuple[str, ...] | None]
+"""The inflections of query words, remembered in the same way."""
+
 _Scored = list[tuple[float, tantivy.DocAddress]]
+
+
+class _Candidates(NamedTuple):
+    """The best documents for a query, best first."""
+
+    hits: _Scored
+    is_cut: bool  # whether more documents match
 
 
 class RankedSearch:
@@ -148,12 +168,14 @@ class RankedSearch:
         self,
         searcher: tantivy.Searcher,
         counts: Counts,
+        known_forms: KnownForms,
         ranking: Ranking,
         grant: Grant = EVERYTHING,
         filters: SearchFilters = NO_FILTERS,
     ) -> None:
         self.searcher = searcher
         self._counts = counts
+        self._known_forms = known_forms
         self._ranking = ranking
         self._grant = grant
         self._clauses = clauses(grant, filters)
@@ -201,41 +223,42 @@ class RankedSearch:
         return set(self._column("seq", [place for _, place in hits])) if hits else set()
 
     def _find_words(self, query: Words) -> Ranked:
-        if len(query.terms) < 2:
-            return self._found(self._candidates(self._any_words(query)))
+        is_word = len(query.terms) == 1 and self._own_forms(query.terms[0]) is not None
+        if len(query.terms) < 2 and not is_word:
+            return self._found(self._candidates(self._any_words(query)).hits)
         strict = self._candidates(self._all_words(query))
-        if not query.question and len(strict) >= self._ranking.candidates:
-            return self._counted(self._found(strict), strict)
+        if not query.question and strict.is_cut:
+            return self._counted(self._found(strict.hits), strict)
         some = self._candidates(self._any_words(query))
         if query.question:
-            return self._counted(self._found(some), strict)
+            return self._counted(self._found(some.hits), strict)
+        weight = OWN_WORD if is_word else ALL_WORDS
         both = sorted(
-            [*((ALL_WORDS * score, place) for score, place in strict), *some],
+            [*((weight * score, place) for score, place in strict.hits), *some.hits],
             key=itemgetter(0),
             reverse=True,
         )
-        return self._counted(self._found(both), strict)
+        ranked_events = self._found(both)
+        return ranked_events if is_word else self._counted(ranked_events, strict)
 
     def _find_expression(self, query: Node) -> Ranked:
         strict = self._candidates(self._node(query, exact=False))
-        found = self._found(strict)
+        found = self._found(strict.hits)
         loose = language.relaxed(query)
         if loose == query or len(found.matches) >= self._ranking.enough:
             return found
         some = self._candidates(self._node(loose, exact=False))
-        more = self._found(some)
+        more = self._found(some.hits)
         have = {match.seq for match in found.matches}
         matches = [*found.matches, *(match for match in more.matches if match.seq not in have)][
             : self._ranking.k
         ]
         return self._counted(Ranked(matches, more.excluded), strict)
 
-    def _counted(self, ranked: Ranked, strict: _Scored) -> Ranked:
+    def _counted(self, ranked: Ranked, strict: _Candidates) -> Ranked:
         """With the events that have all words, so that a reader can tell them from the others."""
         return msgspec.structs.replace(
-            ranked,
-            with_all=frozenset(self._events(strict)),
-            capped=len(strict) >= self._ranking.candidates,
+            ranked, with_all=frozenset(self._events(strict.hits)), capped=strict.is_cut
         )
 
     def _events(self, hits: _Scored) -> set[int]:
@@ -279,15 +302,13 @@ class RankedSearch:
     def _found(self, hits: _Scored) -> Ranked:
         if not hits:
             return Ranked([])
-        scores = [score for score, _ in hits]
+        columns = tuple(zip(*hits, strict=True))
+        scores, addresses = list(columns[0]), list(columns[1])
         if self._granted:  # weighing anew rounds, which must not break ties
             scores = [float(f"{score:.5g}") for score in scores]
-        addresses = [address for _, address in hits]
         seqs, turns = self._column("seq", addresses), self._column("answers", addresses)
         column = self._column("stance", addresses)
-        stances = (
-            {seq: one for seq, one in zip(seqs, column, strict=True) if one} if any(column) else {}
-        )
+        stances = dict(compress(zip(seqs, column, strict=True), column)) if any(column) else {}
         documents = _Documents(addresses, seqs)
         best = [
             Match(*one, documents) for one in ranked(seqs, turns, scores, stances, self._ranking)
@@ -300,9 +321,28 @@ class RankedSearch:
         return cast(list[int], self.searcher.fast_field_values(field, addresses))
 
     def _all_words(self, query: Words) -> Query:
-        return Query.boolean_query(
-            [part for term in (*query.required, *query.terms) for part in self._must(term)]
-        )
+        """All words, in one of their own forms: a word that only shares the stem is another one."""
+        parts = [part for term in (*query.required, *query.terms) for part in self._must(term)]
+        for term in query.terms if not query.question else ():
+            if own_forms := self._own_forms(term):
+                has_form = Query.term_set_query(SCHEMA, "text", list(own_forms))
+                parts.append((Occur.Must, Query.const_score_query(has_form, 0.0)))
+        return Query.boolean_query(parts)
+
+    def _own_forms(self, term: Term) -> tuple[str, ...] | None:
+        """The inflections of a word that the index has; None where nothing else shares its stem."""
+        stem = term.stem
+        # Of "study" and "studies" the stem is "studi", and only "stud" begins all three.
+        beginning = stem[:-1] if stem.endswith("i") else stem
+        if len(beginning) < SHORTEST_BEGINNING or term.parts:
+            return None
+        word = term.tokens[0]
+        if word not in self._known_forms:
+            counted = self.searcher.terms_with_prefix("text", beginning)
+            forms = [form for form, _ in counted if tokenize.stem(form) == stem]
+            own = tuple(form for form in forms if tokenize.is_inflection(form, word))
+            self._known_forms[word] = own if 0 < len(own) < len(forms) else None
+        return self._known_forms[word]
 
     def _any_words(self, query: Words) -> Query:
         phrases = [part for term in query.required for part in self._must(term)]
@@ -314,8 +354,12 @@ class RankedSearch:
         ]
         return Query.boolean_query([*phrases, *words])
 
-    def _candidates(self, query: Query) -> _Scored:
-        """The best documents by BM25, and all that tie with the last one wanted."""
+    def _candidates(self, query: Query) -> _Candidates:
+        """The best documents by BM25, and all that tie with the last one wanted.
+
+        Where more documents match, which of those that tie with the last one are among the hits
+        depends on the segments of the index. So none of them are: merges change no answer.
+        """
         if self._clauses:
             must = [(Occur.Must, Query.const_score_query(clause, 0.0)) for clause in self._clauses]
             query = Query.boolean_query([(Occur.Must, query), *must])
@@ -323,9 +367,14 @@ class RankedSearch:
         last_wanted = self._ranking.k + len(self._ranking.exclude) - 1
         while True:
             hits = self.searcher.search(query, limit, count=False).hits
-            tied = len(hits) == limit and hits[-1][0] == hits[last_wanted][0]
-            if not tied or limit >= MOST_TIES:
-                return hits
+            if len(hits) < limit:
+                return _Candidates(hits, is_cut=False)
+            last = hits[-1][0]
+            if hits[last_wanted][0] != last:
+                hits = hits[: bisect_left(hits, -last, key=_negative_score)]
+                return _Candidates(hits, is_cut=True)
+            if limit >= MOST_TIES:
+                return _Candidates(hits, is_cut=True)
             limit = min(limit * 4, MOST_TIES)
 
     def _node(self, node: Node, *, exact: bool) -> Query:
@@ -362,6 +411,10 @@ class RankedSearch:
                 ]
             return [self._exactly(term)]
         any_form = self._weighed(Query.term_query(SCHEMA, "stems", stem, "freq"), "stems", [stem])
+        if term.parts:
+            # InternalError also finds internal_error and "internal error".
+            apart = self._exactly(Term(term.parts, term.field))
+            any_form = Query.boolean_query([(Occur.Should, any_form), (Occur.Should, apart)])
         if in_question and stem == term.tokens[0]:
             return [any_form]
         return [
@@ -427,6 +480,10 @@ class RankedSearch:
         return self._counts[key]
 
 
+def _negative_score(hit: tuple[float, tantivy.DocAddress]) -> float:
+    return -hit[0]
+
+
 def _rarity(holding: int, documents: int) -> float:
     """BM25's weight of a word that so many of the documents hold, as the engine computes it."""
     return math.log(1 + (documents - holding + 0.5) / (holding + 0.5))
@@ -452,9 +509,8 @@ def ranked(
             own[seq] = score
         else:
             lent[turn] = score
-    final = {turn: score * ranking.user_weight for turn, score in own.items()}
-    for turn in own.keys() & lent.keys():
-        final[turn] = (own[turn] + ranking.flow * lent[turn]) * ranking.user_weight
+    weight, flow = ranking.user_weight, ranking.flow
+    final = {turn: (score + flow * lent.get(turn, 0.0)) * weight for turn, score in own.items()}
     near: dict[int, float] = {}  # the better score of the user turns just before and after
     for before, after in pairwise(sorted(own)):
         if after - before <= NEAR:
@@ -467,12 +523,11 @@ def ranked(
     for seq in ranking.exclude:
         final.pop(seq, None)
     enough = sorted(final.values(), reverse=True)[ranking.k - 1 : ranking.k]
+    least = enough[0] if enough else -math.inf
     for seq, turn, score in zip(seqs, answered, scores, strict=True):
-        if enough and score < enough[0]:  # nor can any that follow be among the k best
+        if score < least:  # nor can any that follow be among the k best
             break
         if turn != seq and seq not in ranking.exclude:
             final.setdefault(seq, score)
-    best = sorted(
-        [(-score, seq) for seq, score in final.items() if not enough or score >= enough[0]]
-    )
+    best = sorted([(-score, seq) for seq, score in final.items() if score >= least])
     return [(seq, -score) for score, seq in best[: ranking.k]]

@@ -133,8 +133,9 @@ class SearchIndex:
         task_id, kind and role take a text or several; seq_range, created_from and created_to are
         inclusive. `exclude` names events that are no use to the caller.
         `per_session` is the most hits that one session may have. `patience` is how many seconds to
-        wait for the index; without it, as long as its backlog is worth. A user turn weighs
-        `user_weight` times as much, and gets `flow` of the score of the reply to it.
+        wait for the index; without it, as long as its backlog is worth. A turn (what a person
+        says, or a short reply) weighs `user_weight` times as much, and gets `flow` of the score of
+        the reply to it.
         """
         if k < 1:
             raise BadInput(f"k must be at least 1, not {k}")
@@ -230,7 +231,9 @@ class SearchIndex:
         if commit is None:
             return []
         with EngineFaults("searching the index"):
-            search = RankedSearch(commit.searcher, commit.counts, Ranking(1), grant, filters)
+            search = RankedSearch(
+                commit.searcher, commit.counts, commit.known_forms, Ranking(1), grant, filters
+            )
             return sorted(search.every(parsed, any_word=any_word))
 
     # freshness ------------------------------------------------------------------------------------------
@@ -351,7 +354,9 @@ class SearchIndex:
         if commit is None:
             return
         with EngineFaults("searching the index"):
-            search = RankedSearch(commit.searcher, commit.counts, ranking, grant, filters)
+            search = RankedSearch(
+                commit.searcher, commit.counts, commit.known_forms, ranking, grant, filters
+            )
             found = search.find(parsed)
             needles = [Needle.of(term) for term in language.terms_of(parsed)]
             matches = (

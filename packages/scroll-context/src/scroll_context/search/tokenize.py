@@ -2,7 +2,8 @@
 
 The same functions cut events and queries, so a query word is found exactly where a document word
 was made. Words are runs of letters and digits, lower case, without accents; an id, a date or a path
-is a run of words, looked up as a phrase. English words are kept a second time by their stem.
+is a run of words, looked up as a phrase. English words are kept a second time by their stem, and so
+are the parts of compounds (InternalError), which only complete words outrank.
 Scripts that do not put spaces between words (Chinese, Japanese, Korean, Thai and their like) are
 cut into overlapping pairs in a field of their own. The index stores no message text: only large
 bodies keep their passages, so that a hit deep inside one can show where it matched.
@@ -27,13 +28,16 @@ from scroll_context.log.filters import LABELS
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.text.stance import stance
 
-VERSION = 5
+VERSION = 6
 
 PASSAGE = 64_000  # characters of a large body that make one document
 OVERLAP = (
     200  # characters shared by neighbouring passages, so that a phrase across the cut is found
 )
 SHORTEST_STEMMED = 3  # letters
+SHORT_REPLY = 400  # characters
+SHORTEST_PART = 3  # letters of a compound's part that is looked for by itself
+LONGEST_COMPOUND = 80  # characters; longer ones (base64) have no parts
 LONGEST_WORD = 128  # bytes; longer runs (base64) are not words
 
 NOT_THE_USER = "user (not of this store)"
@@ -55,11 +59,11 @@ _ESCAPES = re.compile(
     "|\x1b\\][^\x07\x1b]*+(?:\x07|\x1b\\\\)?+"  # titles, links
     "|\x1b[ -/]*+[0-Z\\\\^-~]"
 )
-_SIGN = re.compile(r"\+\+|#")
 _UNIT = re.compile(
     r"[0-9](%| %| percent\b|[A-Za-z]{1,4}\b)"
 )  # begins with the last digit, so that it is found fast
-_NUMBER_BEFORE = re.compile(r"(?:\A|[^\w.,])([0-9]+(?:[.,][0-9]+)*)\Z")
+_NUMBER = re.compile(r"[0-9]+(?:[.,][0-9]+)*")
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _WORD_BEFORE = re.compile(r"[^\W_]{1,20}\Z")
 
 STOP_WORDS = frozenset(
@@ -171,42 +175,113 @@ def pairs(run: str) -> list[str]:
 
 def signs(text: str) -> list[str]:
     """Words that end in a sign which belongs to their name: C++, C#."""
-    if "#" not in text and "++" not in text:
-        return []
-    found = []
-    for match in _SIGN.finditer(text):
-        start, end = match.span()
-        if text[start - 1 : start].isalnum() and not text[end : end + 1].isalnum():
-            before = _WORD_BEFORE.search(text, max(0, start - 20), start)
-            if before is not None:
-                found.append((before[0] + match[0]).lower())
-    return found
+    places: list[tuple[int, str]] = []
+    for sign in ("#", "++"):
+        at = text.find(sign)
+        while at >= 0:
+            end = at + len(sign)
+            if text[at - 1 : at].isalnum() and not text[end : end + 1].isalnum():
+                word = _WORD_BEFORE.search(text, max(0, at - 20), at)
+                if word is not None:
+                    places.append((at, (word[0] + sign).lower()))
+            at = text.find(sign, end)
+    return [word for _, word in sorted(places)]
 
 
-def quantities(text: str) -> tuple[list[str], list[str]]:
+# A byte for each character: digits are 0, letters a or A, everything but % is a space. What is
+# looked for in texts is rare, and finding its kinds takes a tenth of the time of a pattern.
+_KINDS = bytes(
+    ord("0")
+    if 48 <= code < 58
+    else ord("A")
+    if 65 <= code < 91
+    else ord("a")
+    if 97 <= code < 123
+    else code
+    if code == ord("%")
+    else ord(" ")
+    for code in range(256)
+)
+
+
+def kinds(text: str) -> bytes:
+    """The kind of each character of a text, for `quantities` and `compounds`."""
+    return text.encode("latin-1", "replace").translate(_KINDS)
+
+
+def quantities(text: str, kinds_of_text: bytes | None = None) -> tuple[list[str], list[str]]:
     """Numbers with a unit as words side by side (16gb: "16 gb"), and percentages as signs (79
     percent: "79%").
     """
     units: list[str] = []
     percentages: list[str] = []
-    if not _has_digit(text):
-        return units, percentages
-    for match in _UNIT.finditer(text):
-        end = match.start() + 1
-        number, unit = _NUMBER_BEFORE.search(text, max(0, end - 20), end), match[1].strip()
-        if number is not None and unit in ("%", "percent"):
-            units.append(f"{number[1]} percent")
-            percentages.append(f"{number[1]}%")
-        elif number is not None:
-            units.append(f"{number[1]} {unit}")
+    for place in _digits_before_units(text, kinds_of_text or kinds(text)):
+        match = _UNIT.match(text, place)
+        number = _number_ending(text, place + 1) if match is not None else ""
+        if match is None or not number:
+            continue
+        unit = match[1].strip()
+        if unit in ("%", "percent"):
+            units.append(f"{number} percent")
+            percentages.append(f"{number}%")
+        else:
+            units.append(f"{number} {unit}")
     return units, percentages
 
 
-def _has_digit(text: str) -> bool:
-    for digit in "0123456789":  # noqa: SIM110 - any() and a regular expression take several times as long
-        if digit in text:
-            return True
-    return False
+def _digits_before_units(text: str, kinds_of_text: bytes) -> list[int]:
+    """Where a digit may stand before a unit, in order."""
+    places = _places(kinds_of_text, b"0a") + _places(kinds_of_text, b"0A")
+    if "%" in text:
+        places += _places(kinds_of_text, b"0%") + _places(kinds_of_text, b"0 %")
+    if " percent" in text:
+        places += _places(kinds_of_text, b"0 aaaaaaa")
+    return sorted(places)
+
+
+def _places(kinds_of_text: bytes, pattern: bytes) -> list[int]:
+    # From the end: the search then looks for the first character of the pattern, a digit, which is
+    # rarer than a letter.
+    places = []
+    at = kinds_of_text.rfind(pattern)
+    while at >= 0:
+        places.append(at)
+        at = kinds_of_text.rfind(pattern, 0, at)
+    return places
+
+
+def _number_ending(text: str, end: int) -> str:
+    """The number that ends here, if it stands apart from what is before it; else an empty text."""
+    start = max(0, end - 20)
+    near = text[start:end]
+    before = near.rstrip("0123456789.,")
+    number = near[len(before) :]
+    is_apart = start == 0 if not before else not (before[-1].isalnum() or before[-1] == "_")
+    return number if is_apart and _NUMBER.fullmatch(number) else ""
+
+
+def compounds(text: str, kinds_of_text: bytes | None = None) -> list[str]:
+    """The parts of words with capitals inside, each word once: InternalError, parseHTML and OAuth
+    as "Internal Error", "parse HTML" and "Auth".
+    """
+    kinds_of_text = kinds_of_text or kinds(text)
+    if b"aA" not in kinds_of_text and b"AAaa" not in kinds_of_text:
+        return []
+    words: dict[str, None] = {}
+    for pattern in (b"aA", b"AAaa"):
+        at = kinds_of_text.find(pattern)
+        while at >= 0:
+            start = kinds_of_text.rfind(b" ", 0, at) + 1
+            end = kinds_of_text.find(b" ", at)
+            end = len(text) if end < 0 else end
+            if end - start <= LONGEST_COMPOUND:
+                words[text[start:end]] = None
+            at = kinds_of_text.find(pattern, end)
+    return [parts for word in words if (parts := " ".join(_parts(word)))]
+
+
+def _parts(word: str) -> list[str]:
+    return [part for part in _PART.findall(word) if len(part) >= SHORTEST_PART]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -216,6 +291,23 @@ def stem(word: str) -> str:
     """
     has_forms = len(word) >= SHORTEST_STEMMED and word.isascii() and word.isalpha()
     return _STEMMER.analyze(word)[0] if has_forms else ""
+
+
+_INFLECTIONS = frozenset(("", "d", "e", "ed", "es", "ied", "ies", "ing", "s", "y", "ying"))
+
+
+def is_inflection(word: str, other: str) -> bool:
+    """Whether two words with the same stem differ in number or tense only: study and studied, but
+    not serialization and serial.
+    """
+    pairs_of_letters = enumerate(zip(word, other, strict=False))
+    shorter = min(len(word), len(other))
+    common = next((at for at, (a, b) in pairs_of_letters if a != b), shorter)
+    doubled = word[common - 1 : common]  # run and running
+    endings = (word[common:], other[common:])
+    return all(
+        ending in _INFLECTIONS or ending in (f"{doubled}ed", f"{doubled}ing") for ending in endings
+    )
 
 
 # values -------------------------------------------------------------------------------------------------
@@ -266,6 +358,11 @@ def is_user_turn(event: Event) -> bool:
 def is_reply(event: Event) -> bool:
     """Whether an event speaks to the user, and so may lend weight to the turn that it answers."""
     return event.role == "assistant" and event.kind not in _NOT_REPLIES
+
+
+def is_short_reply(event: Event) -> bool:
+    """Whether a reply is as short as what people say to each other, and makes no calls."""
+    return len(event.content) <= SHORT_REPLY and not event.metadata.get("tool_calls")
 
 
 def documents(event: Event, answers: int, payloads: PayloadStore) -> Iterator[tantivy.Document]:
@@ -321,9 +418,13 @@ def _add_text(document: tantivy.Document, text: str) -> None:
         text = _RUN.sub(" ", text)
     document.add_text("text", text)
     document.add_text("stems", text)
-    units, percentages = quantities(text)
+    kinds_of_text = kinds(text)
+    units, percentages = quantities(text, kinds_of_text)
     if units:
         document.add_text("text", " ".join(units))
+    # Parts are found like other forms of a word; only complete words count as written.
+    if parts := compounds(text, kinds_of_text):
+        document.add_text("stems", " ".join(parts))
     if found := signs(text) + percentages:
         document.add_text("signs", " ".join(found))
 

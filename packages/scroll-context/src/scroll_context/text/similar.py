@@ -53,8 +53,11 @@ class _Text:
     def repeats(self, other: "_Text") -> bool:
         if self.text == other.text:
             return True
-        ours, theirs = self.shingles, other.shingles
-        return self.numbers == other.numbers and len(ours & theirs) >= SAME * len(ours | theirs)
+        # Numbers are compared first: they cost less, and mostly differ.
+        if self.numbers != other.numbers:
+            return False
+        common = len(self.shingles & other.shingles)
+        return common >= SAME * (len(self.shingles) + len(other.shingles) - common)
 
 
 class Folder:

@@ -325,7 +325,7 @@ _LIKING_CUES = (
     "ly love",
     " hate",
     "enjoy",
-    "stand ",
+    "t stand ",
     "n't eat",
     "not eat",
     "drink",
