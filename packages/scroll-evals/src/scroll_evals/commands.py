@@ -262,7 +262,7 @@ def longmemeval(data: Path, split: str, options: EvalOptions) -> None:
 )
 @options_of_a_run(without=("compat",))
 def locomo(data: Path, split: str, options: EvalOptions) -> None:
-    """Run LoCoMo: questions of five categories about long conversations between two people.
+    """Run LoCoMo: questions about conversations of two people.
 
     Adversarial questions, whose right answer is to abstain, are asked and scored too. If the folder has an
     errors.json, its corrections replace the published answers.
