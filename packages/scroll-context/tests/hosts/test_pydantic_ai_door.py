@@ -4,8 +4,11 @@ framework.
 
 import asyncio
 import itertools
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -275,3 +278,60 @@ def test_a_prompt_that_was_edited_and_turns_that_were_rewound_are_not_sent(store
         assert "typo" not in requests[-1] and "answer 1" in requests[-1]
         texts = [event.content for event in session.events()]
         assert "a question with a typo" in texts, "the log keeps everything"
+
+
+def test_a_streamed_run_is_followed_and_recorded(store: Store) -> None:
+    async def play(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        for piece in ("a ", "streamed ", "answer"):
+            yield piece
+
+    async def run(session: Session) -> str:
+        capability = ScrollCapability(session, window=WINDOW)
+        agent = Agent(FunctionModel(stream_function=play), capabilities=[capability])
+        async with agent.run_stream("hello") as stream:
+            return await stream.get_output()
+
+    with Session.open(store, session_id="door") as session:
+        assert asyncio.run(run(session)) == "a streamed answer"
+        texts = [event.content for event in session.events() if event.kind == Kind.CONVERSATION]
+        assert texts == ["hello", "a streamed answer"]
+
+
+KILLED = """
+import os, sys
+from pydantic_ai import Agent, ModelMessagesTypeAdapter
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import FunctionModel
+from scroll_context import Session, Store
+from scroll_context.hosts.pydantic_ai import ScrollCapability
+
+def play(messages, info):
+    return ModelResponse(parts=[ToolCallPart("stop", {})])
+
+with Store(sys.argv[1], create=True) as store, Session.open(store, session_id="door") as session:
+    capability = ScrollCapability(session, window=7_000)
+    agent = Agent(FunctionModel(play), capabilities=[capability])
+
+    @agent.tool_plain
+    def stop() -> str:
+        os.kill(os.getpid(), 9)
+        return ""
+
+    agent.run_sync("a question that is never answered")
+"""
+
+
+def test_a_run_that_was_killed_continues_with_the_same_history(tmp_path: Path) -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "store"], timeout=120)
+    assert killed.returncode == -9
+
+    def play(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return says("yes" if "never answered" not in shown(messages) else "no")
+
+    with Store(tmp_path / "store") as store, Session.resume(store, "door") as session:
+        assert agent_of(session, play).run_sync("are you there?").output == "yes"
+        texts = [event.content for event in session.events() if event.is_from_user]
+        assert texts == ["a question that is never answered", "are you there?"]
+        for event in session.events():
+            if event.kind == Kind.REQUEST:
+                assert explain(store, event.seq).verified

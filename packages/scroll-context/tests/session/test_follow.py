@@ -325,6 +325,16 @@ def test_reasoning_from_before_the_newest_eviction_is_left_out(opened: Opened) -
     assert session.context.view.rewritten_at
 
 
+def test_an_expired_cache_is_used_to_evict_early(opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    messages = long_list(11)
+    warm = session.follow(messages, window=4_000)
+    assert not warm.evicted
+    session.replied(Reply(text="done"))
+    cold = session.follow([*messages, assistant("done"), user("next")], window=4_000, is_cold=True)
+    assert cold.evicted and cold.tokens < warm.tokens
+
+
 def test_a_notice_of_the_session_is_inserted_where_it_was_said(opened: Opened) -> None:
     session = opened(options=PLAIN)
     messages = [user("one")]

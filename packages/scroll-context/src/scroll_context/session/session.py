@@ -160,6 +160,7 @@ class FollowOptions(TypedDict, total=False):
     model_name: str
     overhead: int
     overflowed: bool
+    is_cold: bool
 
 
 class Session:
@@ -426,6 +427,7 @@ class Session:
         model_name: str = "",
         overhead: int = 0,
         overflowed: bool = False,
+        is_cold: bool = False,
     ) -> Layout:
         """Bring a host's list within its window: record what is new in it, and say what to send.
 
@@ -433,7 +435,8 @@ class Session:
         last time leaves the view, as an event of its own; everything stays in the log. `system` and
         `tools` are what the host sends besides; `overhead` are the estimated tokens of what else
         goes with the request. `overflowed` says that the provider refused the last request as too
-        long; if nothing more can leave, ContextOverflow is raised.
+        long; if nothing more can leave, ContextOverflow is raised. `is_cold` says that the provider's
+        cache has expired: an eviction costs nothing now, so one begins halfway to the high mark.
 
         The layout says for each message whether it is sent as it is. Between evictions a request is
         the previous one and what is new, so that a provider's cache stays valid.
@@ -445,7 +448,12 @@ class Session:
             if self._host is None:
                 self._host = HostList(self.store.log.text_or_preview, self.events())
             seqs = record_list(self.journal, self._host, messages, self._index_tokens(window))
-            schema = self._fit(system, tools, window, model_name, digest, overhead, overflowed)
+            budget = self.budget
+            if is_cold:
+                budget = replace(budget, high=(budget.high + budget.low) / 2)
+            schema = self._fit(
+                system, tools, window, model_name, digest, overhead, overflowed, budget
+            )
             layout = lay_out(self.context.view)
             self.context.visible = layout.visible
             facts = {
@@ -493,7 +501,15 @@ class Session:
         with self.journal.hold():
             self._forget_erased()
             schema = self._fit(
-                system, tools, window, model_name, digest, schema_tokens, overflowed, model
+                system,
+                tools,
+                window,
+                model_name,
+                digest,
+                schema_tokens,
+                overflowed,
+                self.budget,
+                model,
             )
             rendered = self.context.render(system, digest)
             tokens = rendered.tokens + schema
@@ -514,6 +530,7 @@ class Session:
         digest: str,
         schema_tokens: int,
         overflowed: bool,
+        view_budget: ViewBudget,
         model: Model | None = None,
     ) -> int:
         """Bring the view within its budget; the tokens of everything that is not a message."""
@@ -534,7 +551,7 @@ class Session:
                 tokens=overhead,
                 limit=window,
             )
-        budget = Budget(window=window, overhead=overhead, **asdict(self.budget))
+        budget = Budget(window=window, overhead=overhead, **asdict(view_budget))
         shrank = self.context.fit(self, budget, model, overflowed)
         if overflowed and not shrank:
             raise ContextOverflow(
