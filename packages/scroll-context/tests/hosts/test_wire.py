@@ -325,3 +325,27 @@ def test_text_after_a_cache_mark_does_not_change_the_bytes_before_it() -> None:
 )
 def test_a_reminder_is_a_text_of_nothing_but_added_blocks(text: str, expected: bool) -> None:
     assert is_reminder(text) is expected
+
+
+HALF = rb"\ud83d"
+
+
+@pytest.mark.parametrize("text", [HALF, HALF + b" and more", rb"\\" + HALF, rb"\ude00" + HALF])
+def test_half_an_emoji_is_read_and_sent_as_it_came(text: bytes) -> None:
+    """JavaScript cuts texts between the halves of a surrogate pair."""
+    emoji = rb"\ud83d\ude00"
+    messages = (
+        b'{"role":"user","content":"' + text + b'"},{"role":"user","content":"' + emoji + b'"}'
+    )
+    body = b'{"messages":[' + messages + b',{"role":"user","content":"Go on."}]}'
+    request = read("messages", body)
+    assert "\ufffd" in request.messages[0].text
+    assert request.messages[1].text == "\U0001f600"
+    assert apply(request, Layout(items=(Keep(0), Keep(1), Keep(2)))) == body
+    sent = apply(request, Layout(items=(Keep(0), Keep(1), Replace(2, "shorter"))))
+    assert sent == body.replace(b"Go on.", b"shorter")
+
+
+def test_an_escaped_backslash_before_a_u_is_no_surrogate() -> None:
+    body = b'{"messages":[{"role":"user","content":"' + rb"\\ud83d " + HALF + b'"}]}'
+    assert read("messages", body).messages[0].text == "\\ud83d \ufffd"

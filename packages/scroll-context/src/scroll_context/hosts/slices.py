@@ -4,10 +4,13 @@ A request body is edited without being encoded again: a part that changes is rep
 other bytes stay as the client wrote them, with their spaces, escapes and order of keys. msgspec
 finds the values and checks that they are JSON; their offsets follow from their lengths, since
 between two values of a list there is only space and a comma.
+
+JavaScript cuts texts in the middle of an emoji and writes the half as an escape, which msgspec
+refuses. It is read as U+FFFD, whose escape is as long, so the offsets hold for the client's bytes.
 """
 
 import re
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,6 +18,16 @@ _SPACE = re.compile(rb"[ \t\n\r]*")
 _COMMA = re.compile(rb"[ \t\n\r]*,[ \t\n\r]*")
 _NAME = re.compile(rb'[ \t\n\r]*("(?:[^"\\]|\\.)*")[ \t\n\r]*:[ \t\n\r]*', re.DOTALL)
 
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+"""An escape in a JSON string: a surrogate pair, half of one, or any other."""
+
+_T = TypeVar("_T")
+
+_values = msgspec.json.Decoder()
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -39,18 +52,32 @@ class Span(NamedTuple):
 
 def decode(data: bytes) -> Any:
     """The value of a piece of JSON."""
+    return _decoded(_values, data)
+
+
+def _decoded(decoder: "msgspec.json.Decoder[_T]", data: bytes) -> _T:
     try:
-        return msgspec.json.decode(data)
+        return decoder.decode(data)
+    except msgspec.DecodeError:
+        return _decoded_without_halves(decoder, data)
+    except RecursionError as error:
+        raise UnreadableBody("JSON that is nested too deeply") from error
+
+
+def _decoded_without_halves(decoder: "msgspec.json.Decoder[_T]", data: bytes) -> _T:
+    try:
+        return decoder.decode(_ESCAPE.sub(_no_half, data))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise UnreadableBody(f"not readable as JSON: {error}") from error
+        raise UnreadableBody(f"not the JSON that was expected: {error}") from error
+
+
+def _no_half(escape: "re.Match[bytes]") -> bytes:
+    return rb"\ufffd" if escape["half"] else escape[0]
 
 
 def field_spans(data: bytes) -> dict[str, Span]:
     """The fields of a JSON object, each with the span of its value."""
-    try:
-        values = _fields.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise UnreadableBody(f"not a JSON object: {error}") from error
+    values = _decoded(_fields, data)
     spans = {}
     position = _after_space(data, 0) + 1
     for name, value in values.items():
@@ -67,10 +94,7 @@ def field_spans(data: bytes) -> dict[str, Span]:
 
 def item_spans(data: bytes, start: int = 0, end: int | None = None) -> list[Span]:
     """The items of the JSON list that stands between two offsets."""
-    try:
-        values = _items.decode(data[start:end])
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise UnreadableBody(f"not a JSON list: {error}") from error
+    values = _decoded(_items, data[start:end])
     spans = []
     position = _after_space(data, start) + 1
     position = _after_space(data, position)

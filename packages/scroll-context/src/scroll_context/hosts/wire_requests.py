@@ -61,6 +61,19 @@ class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
         return bool(decode(self.fields.get("tools", b"[]")))
 
 
+class _Cut(NamedTuple):
+    """A body whose list is found."""
+
+    # How many messages at the beginning of the list are known.
+    reused: int
+    body: bytes
+    # Where the list begins, behind its bracket.
+    start: int
+    fields: dict[str, bytes]
+    # The items that are not known.
+    spans: list[Span]
+
+
 class ListReader:
     """Reads the requests of one conversation, each in the light of the one before."""
 
@@ -74,38 +87,33 @@ class ListReader:
 
     def read(self, original: bytes) -> WireRequest:
         """Cut a body into messages. UnreadableBody says that it must be sent as it came."""
-        reused, body, start, fields, spans = self._cut(original)
-        state = self._protocol.server_state(fields)
+        cut = self._cut(original)
+        state = self._protocol.server_state(cut.fields)
         if state:
             raise UnreadableBody(f"the provider keeps this conversation ({state})")
-        wire = self._previous.wire[:reused] if self._previous else []
-        wire.extend(self._new_messages(body, spans, wire))
+        wire = self._previous.wire[: cut.reused] if self._previous else []
+        wire.extend(self._new_messages(cut.body, cut.spans, wire))
         messages = [part.message for message in wire for part in message.parts]
         request = WireRequest(
             protocol=self._protocol,
             original=original,
-            body=body,
-            fields=fields,
+            body=cut.body,
+            fields=cut.fields,
             wire=wire,
             messages=messages,
-            reused=reused,
+            reused=cut.reused,
             edits=self._edits,
         )
         self._previous = request
-        self._start = start
+        self._start = cut.start
         return request
 
-    def _cut(self, original: bytes) -> tuple[int, bytes, int, dict[str, bytes], list[Span]]:
-        """How many messages are known, the body, where its list begins, its other fields, and the
-        spans of the items that are not known.
-        """
+    def _cut(self, original: bytes) -> "_Cut":
+        """Find the list of a body and its new items."""
         reused, offset = self._known(original)
-        if reused:
-            # The list without the items that are known. It is JSON exactly if the body is.
-            short = original[: self._start] + original[offset:]
-            skipped = offset - self._start
-        else:
-            short, skipped = original, 0
+        # The body without the items that are known. It is JSON exactly if the body is.
+        short = original[: self._start] + original[offset:] if reused else original
+        skipped = len(original) - len(short)
         fields = field_spans(short)
         span = fields.pop(self._protocol.list_field, None)
         if span is None:
@@ -114,17 +122,12 @@ class ListReader:
         if short[span.start : span.start + 1] == b'"':
             item = b'[{"role":"user","content":' + span.of(short) + b"}]"
             body = short[: span.start] + item + short[span.end :]
-            return (
-                0,
-                body,
-                span.start + 1,
-                others,
-                item_spans(body, span.start, span.start + len(item)),
-            )
+            spans = item_spans(body, span.start, span.start + len(item))
+            return _Cut(0, body, span.start + 1, others, spans)
         spans = item_spans(short, span.start, span.end)
         if skipped:
             spans = [Span(start + skipped, end + skipped) for start, end in spans]
-        return reused, original, span.start + 1, others, spans
+        return _Cut(reused, original, span.start + 1, others, spans)
 
     def _known(self, body: bytes) -> tuple[int, int]:
         """How many messages of the previous request this body begins with, and where the first
