@@ -3,6 +3,7 @@ of the providers.
 """
 
 import asyncio
+import base64
 import inspect
 import json
 import logging
@@ -27,6 +28,7 @@ from scroll_context.session.session import Session
 from scroll_context.session.wire_form import wire_bytes
 from scroll_context.store import Store
 from sdk_programs import PROGRAMS, file_text, start
+from wire_bodies import PIXEL
 
 WINDOW = 30_000
 PROMPT = "Read all files."
@@ -226,6 +228,23 @@ def test_a_request_on_the_side_does_not_enter_the_conversation(tmp_path: Path) -
         run("chat", wrapped, listed)
     assert upstream.broken_rules == []
     assert_all_recorded("chat", listed, tmp_path / "store")
+
+
+def test_an_image_is_sent_as_it_is_and_recorded(tmp_path: Path) -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": PIXEL}
+    question = [{"type": "image", "source": source}, {"type": "text", "text": "What is this?"}]
+    folder = tmp_path / "store"
+    with ScriptedUpstream(reading(2)) as upstream:
+        client = client_for("messages", upstream.url)
+        wrapped = wrap(client, folder, session="work", window=WINDOW)
+        run("messages", wrapped, [{"role": "user", "content": question}])
+        assert upstream.broken_rules == []
+        assert all(PIXEL.encode() in request.body for request in upstream.requests)
+    with Store(folder, read_only=True) as store:
+        event = next(event for event in store.log.iterate() if event.kind == Kind.CONVERSATION)
+        assert store.log.text(event) == "What is this?"
+        (media,) = event.metadata["media"]
+        assert store.log.payloads.read(media["digest"]) == base64.b64decode(PIXEL)
 
 
 def test_folded_results_come_back_by_their_seq(tmp_path: Path) -> None:

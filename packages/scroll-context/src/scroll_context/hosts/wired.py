@@ -7,6 +7,7 @@ here must cost the client nothing: its own bytes are sent, and a warning is logg
 
 import logging
 import threading
+from copy import copy
 from typing import Any
 
 from scroll_context.errors import ContextOverflow
@@ -54,10 +55,12 @@ class WiredSession:
             return None
         try:
             with self._lock:
-                reader = self._readers.setdefault(protocol.name, ListReader(protocol))
+                # A copy, so that a request on the side leaves the reader of the conversation as it is.
+                reader = copy(self._readers.get(protocol.name) or ListReader(protocol))
                 request = reader.read(body)
                 if self._is_aside(request):
                     return None
+                self._readers[protocol.name] = reader
                 sent = self._laid_out(request, overflowed=False)
                 self._opening = _opening(request)
                 return Exchange(self, request, sent)
