@@ -13,7 +13,11 @@ PUBLIC = {
     "hosts.sdk_client": ("wrap",),
     "messages": ("Media", "Message", "Thinking", "ToolCall", "ToolSpec"),
     "models": ("Reply", "Request", "Usage"),
+    "recall.memory_tools": ("call_tool", "recall_tools", "tool_specs"),
     "session.host": ("Drop", "HostMessage", "Insert", "Keep", "Layout", "Replace"),
+    "session.prompt": ("exec_spec", "system_prompt"),
+    "session.wire_form": ("wire_bytes",),
+    "view.tokens": ("estimate",),
 }
 """The public names by the module of `scroll_context` that defines them."""
 
@@ -33,12 +37,19 @@ if TYPE_CHECKING:
     from scroll_context.models import Reply as Reply
     from scroll_context.models import Request as Request
     from scroll_context.models import Usage as Usage
+    from scroll_context.recall.memory_tools import call_tool as call_tool
+    from scroll_context.recall.memory_tools import recall_tools as recall_tools
+    from scroll_context.recall.memory_tools import tool_specs as tool_specs
     from scroll_context.session.host import Drop as Drop
     from scroll_context.session.host import HostMessage as HostMessage
     from scroll_context.session.host import Insert as Insert
     from scroll_context.session.host import Keep as Keep
     from scroll_context.session.host import Layout as Layout
     from scroll_context.session.host import Replace as Replace
+    from scroll_context.session.prompt import exec_spec as exec_spec
+    from scroll_context.session.prompt import system_prompt as system_prompt
+    from scroll_context.session.wire_form import wire_bytes as wire_bytes
+    from scroll_context.view.tokens import estimate as estimate
 else:
     # Type checkers must not see this function: they would accept any name.
     def __getattr__(name: str) -> object:

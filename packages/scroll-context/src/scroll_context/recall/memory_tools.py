@@ -38,7 +38,16 @@ ToDate = Annotated[str | None, "a date; it is included"]
 def recall_tools(
     memory: Memory, names: Iterable[str] = RECALL_TOOLS, prefix: str = ""
 ) -> list[Tool[..., Any]]:
-    """The tools of these names, each called `prefix` + name."""
+    """The tools of these names, each called `prefix` + name.
+
+    >>> from scroll_context import Session, SessionOptions, Store
+    >>> from scroll_context.hosts import recall_tools
+    >>> options = SessionOptions(context="plain")
+    >>> with Store("w.scroll", create=True) as store, Session.open(store, options=options) as session:
+    ...     tools = recall_tools(session.environment.memory)
+    >>> [tool.name for tool in tools]
+    ['search', 'grep', 'expand', 'outline']
+    """
     offered = _RecallTools(memory, prefix)
     methods: Mapping[str, Callable[..., dict[str, Any]]] = {
         "search": offered.search,
@@ -70,14 +79,35 @@ def memory_tools(memory: Memory, names: Iterable[str]) -> list[Tool[..., Any]]:
 
 
 def tool_specs(tools: Iterable[Tool[..., Any]]) -> tuple[ToolSpec, ...]:
-    """What a model is told about the tools: names, descriptions and schemas."""
+    """What a model is told about the tools: names, descriptions and schemas.
+
+    >>> from scroll_context import tool
+    >>> from scroll_context.hosts import tool_specs
+    >>> @tool
+    ... def now() -> str:
+    ...     "The current time."
+    ...     return "noon"
+    >>> [spec.name for spec in tool_specs([now])]
+    ['now']
+    """
     return tuple(recall_tool.spec for recall_tool in tools)
 
 
 def call_tool(
     tools: Iterable[Tool[..., Any]], name: str, arguments: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Answer a model's call: `rows`, and a `note` where there is something to say about them."""
+    """Answer a model's call: `rows`, and a `note` where there is something to say about them.
+
+    >>> from scroll_context import Session, SessionOptions, Store
+    >>> from scroll_context.hosts import call_tool, recall_tools
+    >>> options = SessionOptions(context="plain")
+    >>> with Store("w.scroll", create=True) as store, Session.open(store, options=options) as session:
+    ...     event = session.say("The code is 4711.")
+    ...     tools = recall_tools(session.environment.memory)
+    ...     answer = call_tool(tools, "expand", {"seq": event.seq})
+    >>> answer["rows"][0]["content"]
+    'The code is 4711.'
+    """
     by_name = {recall_tool.name: recall_tool for recall_tool in tools}
     if name not in by_name:
         raise BadInput(f"there is no recall tool {name!r:.80}; there are {', '.join(by_name)}")

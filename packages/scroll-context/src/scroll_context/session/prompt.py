@@ -30,7 +30,12 @@ _HEADLINE = f"{HEADLINE}, with exact names and numbers; at most 200 characters"
 
 
 def exec_spec(name: str) -> ToolSpec:
-    """The tool that runs a cell, under this name."""
+    """The tool that runs a cell, under this name.
+
+    >>> from scroll_context.hosts import exec_spec
+    >>> exec_spec("exec").parameters["required"]
+    ['source']
+    """
     return ToolSpec(
         name,
         _EXEC,
@@ -64,7 +69,15 @@ def system_prompt(
     instructions: str = "",
     steps: int | None = None,
 ) -> str:
-    """The constant beginning of every request of a session."""
+    """The constant beginning of every request of a session.
+
+    >>> from scroll_context import Session, Store
+    >>> from scroll_context.hosts import system_prompt
+    >>> with Store("work.scroll", create=True) as store, Session.open(store) as session:
+    ...     text = system_prompt(session, ("exec",))
+    >>> "ms.search" in text
+    True
+    """
     actions = session.context.actions
     tools = session.environment.toolbox.describe()
     alone = session.environment.memory.grant.session_id is not None

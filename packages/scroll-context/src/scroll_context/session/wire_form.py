@@ -65,6 +65,14 @@ def wire_bytes(log: EventLog, event: Event) -> bytes | None:
 
     A message whose bytes became known after it was recorded, such as a reply, has them in a later
     event.
+
+    >>> from scroll_context import Session, Store
+    >>> from scroll_context.hosts import HostMessage, wire_bytes
+    >>> raw = b'{"role": "user", "content": "hello"}'
+    >>> with Store("work.scroll", create=True) as store, Session.open(store) as session:
+    ...     layout = session.follow([HostMessage(role="user", text="hello", raw=raw)])
+    ...     wire_bytes(store.log, store.log.get(layout.seqs[0])) == raw
+    True
     """
     metadata = event.metadata
     if SHAPE not in metadata and SHAPE_SEQ not in metadata:

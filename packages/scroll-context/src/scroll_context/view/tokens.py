@@ -20,6 +20,10 @@ _RATIO_MIN, _RATIO_MAX = 0.25, 4.0
 def estimate(text: str) -> int:
     """Raw tokens of a text: 3.5 characters of ASCII each, about one for a CJK character, more for
     an emoji.
+
+    >>> from scroll_context.hosts import estimate
+    >>> estimate("a text of thirty-five characters...")
+    10
     """
     if text.isascii():
         return (len(text) * 2 + 6) // 7
