@@ -44,7 +44,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_known(self) -> bool:
-        """Whether the provider counted the prompt at all; if not, a local estimate must stand in."""
+        """Whether the provider counted the prompt. If not, use a local estimate."""
         return self.input_tokens > 0
 
 
@@ -74,7 +74,8 @@ class MediaFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """A few words for a reader who cannot see it."""
         kind = "image" if self.media_type.startswith("image/") else "file"
         name = self.name or self.url[:80]
-        facts = ", ".join(filter(None, (self.media_type, f"{self.size:,} bytes" * bool(self.size))))
+        size = f"{self.size:,} bytes" if self.size else ""
+        facts = ", ".join(filter(None, (self.media_type, size)))
         return f"{kind} {name} ({facts})" if name else f"{kind} ({facts})"
 
 
@@ -96,9 +97,9 @@ def media_of(event: Draft) -> tuple[MediaFacts, ...]:
 
 
 class SavedVariable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One variable in a manifest: a pickle (a blob or, when small, inline), a module, or the reason
-    why neither.
+    """One variable in a manifest: a pickle (a payload, or inline if small), a module, or a reason.
 
+    The reason says why it is neither.
     Variables with the same `group` are names of one object. `stale` is set when the value may have
     changed since it was pickled. `cells` are those whose events went into it; `seqs` is what older
     versions wrote instead. `made_by` are the events of the cells that bound it or changed it, by
@@ -122,9 +123,7 @@ class SavedVariable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The text of a snapshot event: the variables that are new, changed or removed since the
-    snapshot before.
-    """
+    """The text of a snapshot event: the variables that changed since the previous snapshot."""
 
     cell: int
     python: str
@@ -210,8 +209,8 @@ class EarlierWork(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @staticmethod
     def from_metadata(metadata: Mapping[str, Any]) -> "EarlierWork | None":
-        """The earlier work that a `session` event names; None when it names none that can be
-        read.
+        """The earlier work that a `session` event names; None if there is none, or it is
+        unreadable.
         """
         try:
             return msgspec.convert(metadata.get("earlier"), EarlierWork)
@@ -228,9 +227,7 @@ class EarlierWork(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EntryTerms(msgspec.Struct, frozen=True, array_like=True):
-    """What an evicted entry is about that has no notes of the model: a turn of the user, an answer
-    in plain text.
-    """
+    """The topic of an evicted entry without the model's notes: a user turn, or a plain answer."""
 
     seq: int
     title: str
@@ -268,8 +265,9 @@ class EvictionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shrinks(self) -> bool:
-        """Whether applying it makes the view smaller; a request refused as too long is only worth
-        repeating then.
+        """Whether applying it makes the view smaller.
+
+        Only then is it worth repeating a request that was refused as too long.
         """
         return self.after < self.before
 
@@ -284,8 +282,9 @@ class EvictionPlan(msgspec.Struct, frozen=True, kw_only=True):
             return msgspec.convert(metadata.get("plan"), EvictionPlan)
         except msgspec.ValidationError as error:
             raise BadInput(
-                f"an eviction event does not hold a readable plan ({error}). The log is intact: every event can "
-                "still be expanded by its seq, but this view cannot be rebuilt beyond it."
+                f"an eviction event does not hold a readable plan ({error}). The log is intact: "
+                "every event can still be expanded by its seq, but this view cannot be rebuilt "
+                "beyond it."
             ) from error
 
     def summary(self) -> str:
@@ -351,7 +350,9 @@ def index_sources(event: Event) -> IndexSources:
     earlier = _readable_fields(EarlierWork, event.metadata.get("earlier"))
     seqs = [terms.seq for terms in plan.about]
     seqs += [standing.seq for standing in (*(plan.standing or ()), *earlier.standing)]
-    spans = [span for topic in earlier.topics for span in topic.spans]
+    spans: list[tuple[int, int]] = []
+    for topic in earlier.topics:
+        spans += topic.spans
     return IndexSources(tuple(seqs), tuple(spans))
 
 

@@ -25,31 +25,45 @@ class Kind(StrEnum):
     ['print(2 + 2)']
     """
 
-    CONVERSATION = (
-        "conversation"  # a message of the user (role user) or the model's reply (role assistant)
-    )
-    TOOL_CALL = "tool_call"  # one call, its arguments as JSON text
-    TOOL_RESULT = "tool_result"  # its whole result; reply_to names the call
-    # bytes that were part of a tool's result, as a payload; the result names its seq
+    # A message of the user (role user), or a reply of the model (role assistant).
+    CONVERSATION = "conversation"
+    # One tool call, its arguments as JSON text.
+    TOOL_CALL = "tool_call"
+    # The complete result of a tool call, which reply_to names.
+    TOOL_RESULT = "tool_result"
+    # Bytes that were part of a tool's result, as a payload; the result names its seq.
     ARTIFACT = "artifact"
-    CELL = "cell"  # source of a kernel cell
-    OBSERVATION = "observation"  # what a cell printed; reply_to names the cell
-    NOTICE = (
-        "notice"  # said by the harness to the model; never the user's words, never starts a turn
-    )
-    SESSION = "session"  # bookkeeping from here on: a session opened or resumed, with its settings
-    REQUEST = "request"  # what was sent to a model: hash, tokens, usage
-    FAILURE = "failure"  # a model call that failed: why, and after which wait it was tried again
-    EVICTION = "eviction"  # a plan of folds and evictions, appended before it is applied
-    RETRACTION = "retraction"  # messages that a host took back, or put in another order
-    WIRE = "wire"  # the bytes of a host's message that was recorded without them
-    SNAPSHOT = "snapshot"  # a kernel namespace manifest
-    FORK = "fork"  # the session continues another one from a seq
-    SALVAGE = "salvage"  # what a repair of this log could not recover
-    ERASURE = "erasure"  # which events were erased, by whom and why; never what they said
-    FOREIGN = (
-        "foreign"  # bookkeeping of another store, from an export: kept, and without effect here
-    )
+    # The source of a kernel cell.
+    CELL = "cell"
+    # The printed output of a cell, which reply_to names.
+    OBSERVATION = "observation"
+    # A message from Scroll to the model: never the user's words, and never the start of a turn.
+    NOTICE = "notice"
+
+    # The rest is bookkeeping.
+
+    # A session was opened or resumed, with these settings.
+    SESSION = "session"
+    # A request to a model: hash, tokens, usage.
+    REQUEST = "request"
+    # A model call that failed: the reason, and the wait before the next attempt.
+    FAILURE = "failure"
+    # A plan of folds and evictions, appended before it is applied.
+    EVICTION = "eviction"
+    # Messages that a host took back, or put in another order.
+    RETRACTION = "retraction"
+    # The bytes of a host's message that was recorded without them.
+    WIRE = "wire"
+    # The manifest of saved variables.
+    SNAPSHOT = "snapshot"
+    # The session continues another one from a seq.
+    FORK = "fork"
+    # What a repair of this log could not recover.
+    SALVAGE = "salvage"
+    # Which events were erased, by whom and why; never what they said.
+    ERASURE = "erasure"
+    # Bookkeeping of another store, from an export. It has no effect here.
+    FOREIGN = "foreign"
 
 
 STORE_SESSION = "scroll.store"
@@ -62,9 +76,7 @@ IMPORTED = IMPORT_KEY
 """How the source keys of captured and imported messages begin."""
 
 ABOUT_THE_LOG = frozenset((Kind.SALVAGE, Kind.ERASURE))
-"""Kinds that are needed to read the rest of a log, and are about nothing else: they are never
-erased.
-"""
+"""Kinds that are about the log itself. They are needed to read the rest and are never erased."""
 
 BOOKKEEPING = ABOUT_THE_LOG | {
     Kind.SESSION,
@@ -106,23 +118,23 @@ _TEXTS = frozenset(
 class Payload(msgspec.Struct, frozen=True):
     """What is known of an externalised body without loading it."""
 
-    digest: str  # sha256, 64 hex digits
-    size: int  # bytes
+    # SHA-256 in 64 hex digits.
+    digest: str
+    # In bytes.
+    size: int
     media_type: str = "text/plain; charset=utf-8"
 
     @property
     def is_text(self) -> bool:
         """Whether the body is text that search can index and a person can read."""
         base = self.media_type.split(";", 1)[0].strip().lower()
-        return (
-            base.startswith("text/") or base in _TEXTS or base.endswith(("+json", "+xml", "+yaml"))
-        )
+        if base.startswith("text/") or base in _TEXTS:
+            return True
+        return base.endswith(("+json", "+xml", "+yaml"))
 
 
 class Excerpt(msgspec.Struct, frozen=True):
-    """A text, or of a longer one the beginning and the end: `left_out` characters are missing at
-    `cut`.
-    """
+    """A text, or the two ends of a longer one: `left_out` characters are missing at `cut`."""
 
     text: str
     cut: int = 0
@@ -153,8 +165,10 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     step_index: int | None = None
     msg_index: int | None = None
     metadata: dict[str, Any] = {}
-    created_at: str = ""  # ISO-8601; empty means now
-    source_key: str = ""  # empty means: always a new event
+    # ISO-8601; "" means now.
+    created_at: str = ""
+    # An event is recorded once under a source key; "" always makes a new event.
+    source_key: str = ""
 
     @property
     def origin(self) -> Origin:
@@ -172,9 +186,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_turn(self) -> bool:
-        """Whether a human speaks here, the user of this store or somebody in an imported
-        conversation.
-        """
+        """Whether a human speaks: the user of this store, or somebody in an imported chat."""
         return is_turn(self.kind, self.role)
 
     @property
@@ -187,7 +199,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Event(Draft, frozen=True, kw_only=True):
-    """A recorded event. `content` is the whole text, or a preview when `payload` holds the body.
+    """A recorded event. `content` is the complete text, or a preview if `payload` has the body.
 
     >>> from scroll_context import Draft, Store
     >>> with Store("notes.scroll", create=True) as store:
@@ -199,13 +211,14 @@ class Event(Draft, frozen=True, kw_only=True):
     seq: int
     recorded_at: str
     chain: bytes = b""
-    # whether its words were erased on purpose: the leaf of its row says so, and nothing else
+    # Whether its words were erased on purpose. Only the leaf of its row says so.
     is_erased: bool = False
 
     @property
     def is_echo(self) -> bool:
-        """Whether this only repeats history (a recall cell, its output), so that search must never
-        return it.
+        """Whether this only repeats history, so that search never returns it.
+
+        Recall cells and their output do.
         """
         return bool(self.metadata.get("echo"))
 
@@ -225,7 +238,8 @@ class Grant(msgspec.Struct, frozen=True):
     >>> from scroll_context import Draft, Grant, Store
     >>> with Store("notes.scroll", create=True) as store:
     ...     for name in ("ada", "grace"):
-    ...         seq = store.append(Draft(agent_id=name, role="user", content=f"{name} flies economy."))
+    ...         words = f"{name} flies economy."
+    ...         seq = store.append(Draft(agent_id=name, role="user", content=words))
     ...     hits = store.index.search("economy", grant=Grant(agent_id="ada"))
     >>> [hit.seq for hit in hits]
     [1]
@@ -247,18 +261,17 @@ EVERYTHING = Grant()
 
 
 def packed_seqs(seqs: Iterable[int], most: int) -> list[int | list[int]]:
-    """Addresses as a list of at most `most` entries: seqs, or if there are more, pairs of a first
-    and a last one.
+    """Seqs as a list of at most `most` entries: the seqs, or if there are more, first-last pairs.
 
-    Where even runs are too many, those that lie closest are joined. So a long list may stand for
-    more events than were named, and never for fewer: what it is for is to find everything that an
-    event had to do with.
+    If even the runs are too many, those that lie closest are joined. So a long list may stand for
+    more events than there were, and never for fewer: its readers look for everything that an event
+    had to do with.
     """
     ordered = sorted(set(seqs))
     if len(ordered) <= most:
         return list(ordered)
-    gaps = sorted(range(1, len(ordered)), key=lambda at: ordered[at - 1] - ordered[at])[: most - 1]
-    starts = [0, *sorted(gaps)]
+    widest_first = sorted(range(1, len(ordered)), key=lambda at: ordered[at - 1] - ordered[at])
+    starts = [0, *sorted(widest_first[: most - 1])]
     ends = [*(at - 1 for at in starts[1:]), len(ordered) - 1]
     return [[ordered[start], ordered[end]] for start, end in zip(starts, ends, strict=True)]
 
@@ -266,27 +279,24 @@ def packed_seqs(seqs: Iterable[int], most: int) -> list[int | list[int]]:
 def unpacked_seqs(entries: object) -> Iterator[tuple[int, int]]:
     """The first and last seq of each entry of such a list.
 
-    What has another shape is passed over.
+    Entries of another shape are skipped.
     """
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, int):
-            yield entry, entry
-        elif (
-            isinstance(entry, list)
-            and len(entry) == 2
-            and all(isinstance(seq, int) for seq in entry)
-        ):
-            yield entry[0], entry[1]
+    if not isinstance(entries, list):
+        return
+    for entry in entries:
+        match entry:
+            case int():
+                yield entry, entry
+            case [int(first), int(last)]:
+                yield first, last
 
 
 Progress = Callable[[int, int], None]
-"""Called now and then during long work with what is done and what there is to do in all."""
+"""Called now and then during long work, with the amount that is done and the total amount."""
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """The identity that a session gives to everything it records: one session of one agent on one
-    task.
-    """
+    """The session, agent and task that a session gives to everything it records."""
 
     session_id: str
     agent_id: str = ""
@@ -319,20 +329,20 @@ class Scope(msgspec.Struct, frozen=True):
     def widest(self, reach: str) -> Grant:
         """The grant that bounds a session with this reach.
 
-        A reach of nobody's task or agent is refused: it would be every event of anybody without
-        one.
+        A reach of "task" without a task, or "agent" without an agent id, is refused: it would cover
+        the events of everybody who has none.
         """
         if (reach == "task" and not self.task_id) or (reach == "agent" and not self.agent_id):
             whose = "a task" if reach == "task" else "an agent"
             raise BadInput(
-                f"reach {reach!r} needs a {reach}_id: without one it would be every event of anybody "
-                f"without {whose}. Name {whose}, or take reach 'session'."
+                f"reach {reach!r} needs a {reach}_id: without one it would be every event of "
+                f"anybody without {whose}. Name {whose}, or take reach 'session'."
             )
         return self.grant(reach)
 
 
 def runs(seqs: Iterable[int]) -> list[tuple[int, int]]:
-    """Seqs in rising order as the runs that they form, each by its first and its last."""
+    """The runs that seqs in rising order form, each as its first and last seq."""
     pairs: list[tuple[int, int]] = []
     for seq in seqs:
         if pairs and pairs[-1][1] == seq - 1:

@@ -17,12 +17,11 @@ def complete_file(
     prefix: str = ".",
     durable: bool = True,
 ) -> Iterator[IO[bytes]]:
-    """A new file beside `target` that takes its name at the end, and is removed if anything fails
-    before.
+    """A new file beside `target` that gets its name at the end, and is removed after a failure.
 
-    Without `replace`, a file that has the name by then stays and FileExistsError is raised.
+    Without `replace`, FileExistsError is raised if a file has the name by then; that file stays.
     `prefix` begins the name of the unfinished file. With `durable`, the file survives a power cut
-    once this has returned.
+    once the context has ended.
     """
     handle, stage = tempfile.mkstemp(dir=target.parent, prefix=f"{prefix}{target.name}.")
     try:

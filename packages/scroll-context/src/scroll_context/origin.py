@@ -10,7 +10,7 @@ The origin is set by the door through which an event enters the log, never by th
 
 It is kept in the metadata of the event, under a key that only our own code writes: `captured` with
 the name of the assistant, `imported` with the name of the file, or `host_id`. Whatever an import
-brings under these names is set aside first (store/foreign.py), so a file cannot choose its origin.
+brings under these names is set aside first (log/foreign.py), so a file cannot choose its origin.
 
 Format readers tell the user from everybody else by two fields. A message that the user wrote has
 role `user` and kind `conversation`. Everything that only looks like one keeps its words and has one
@@ -33,11 +33,12 @@ DAMAGED = "damaged_metadata"
 
 
 NOT_SPOKEN = (
-    "thinking meta compaction branch document note notice tool_call tool_result artifact cell "
-    "observation session request failure eviction retraction wire snapshot fork salvage erasure foreign"
+    "thinking meta compaction branch document note notice "
+    "tool_call tool_result artifact cell observation "
+    "session request failure eviction retraction wire snapshot fork salvage erasure foreign"
 ).split()
-"""Kinds in which nobody speaks, whatever their role. Other kinds that a program makes up count as
-conversation: benchmarks have kinds of their own for what a user said."""
+"""Kinds in which nobody speaks, whatever their role. Kinds that other programs choose count as
+conversation: benchmarks have kinds of their own for user messages."""
 
 
 class Origin(StrEnum):
@@ -65,12 +66,12 @@ SPEAKER = "speaker"
 
 
 def is_turn(kind: str, role: str) -> bool:
-    """Whether a human speaks here, whoever it is."""
+    """Whether any human speaks here."""
     return role in ("user", SPEAKER) and kind not in NOT_SPOKEN
 
 
 def is_from_user(kind: str, role: str, source_key: str, metadata: Mapping[str, Any]) -> bool:
-    """Whether this is the user of this store speaking: what may be quoted as the user's words."""
+    """Whether the user of this store speaks, so that this may be quoted as the user's words."""
     if role != "user" or not is_turn(kind, role):
         return False
     return origin_of(source_key, metadata) is not Origin.IMPORTED
@@ -87,8 +88,7 @@ NOT_IMPORTED_SQL = f"""(CASE
     WHEN json_type(metadata, '$.{Origin.IMPORTED}') IS NOT NULL THEN 0
     WHEN json_type(metadata, '$.{Origin.CAPTURED}') IS NOT NULL THEN 1
     ELSE substr(ifnull(source_key, ''), 1, {len(IMPORT_KEY)}) <> '{IMPORT_KEY}' END)"""
-"""Whether the origin of an event is another one than IMPORTED, as a condition on the event table.
-"""
+"""Whether the origin of an event is not IMPORTED, as a condition on the event table."""
 
 FROM_USER_SQL = f"(role = 'user' AND {TURN_SQL} AND {NOT_IMPORTED_SQL})"
 """`is_from_user` as a condition on the event table."""

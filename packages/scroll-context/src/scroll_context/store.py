@@ -1,7 +1,6 @@
 """A store: the log, its payloads and its search index, opened and closed together.
 
-It is one folder, or a copy of what a server holds for many hosts (shared/log.py), which its address
-names.
+It is one folder, or the local copy of a shared store, which has an address (log/address.py).
 
 The log is the truth; the index is derived from it and can be deleted at any time. Opening costs
 milliseconds at any size: nothing is checked, counted or indexed until somebody asks.
@@ -45,16 +44,20 @@ class Stats(msgspec.Struct, frozen=True):
 
     events: int
     sessions: int
-    head: str  # the newest chain value: identifies the whole history
+    # The newest chain value, which identifies the complete history.
+    head: str
     log_bytes: int
     payloads: int
     payload_bytes: int
     index_bytes: int
     indexed_seq: int
     kinds: dict[str, int]
-    kind_bytes: dict[str, int]  # text, metadata and payloads of each kind, largest first
-    unused_payloads: int  # files that no event names, from processes that were killed
-    leftover_bytes: int  # of them, and of damaged logs that a salvage kept: these may be deleted
+    # Text, metadata and payloads of each kind, largest first.
+    kind_bytes: dict[str, int]
+    # Files that no event names, from processes that were killed.
+    unused_payloads: int
+    # The bytes of those files, and of damaged logs that a salvage left: they may be deleted.
+    leftover_bytes: int
 
 
 class Store:
@@ -107,10 +110,10 @@ class Store:
         self.close()
 
     def _finish_erasure(self) -> None:
-        """Do what a process left undone that was killed while it erased something.
+        """Finish an erasure whose process was killed.
 
-        At the first use and not at the opening, since the schema, which takes a while to read, is
-        needed then anyway.
+        This happens at the first use and not at the opening, since reading the schema takes a while
+        and is needed then anyway.
         """
         if has_chores(self.log):
             with contextlib.suppress(StoreReadOnly, StoreLocked):
@@ -128,11 +131,11 @@ class Store:
         redact: bool = True,
         wait: float = 0.0,
     ) -> ForeignWriter:
-        """The one way in for what was imported or captured (foreign.py): a writer, to be used in a
-        `with` block.
+        """A writer for imported or captured events, for a `with` block (log/foreign.py).
 
-        `source` says where it comes from, and `task_id` is the task of what was imported. The lease
-        of each session is held while it is added to; `wait` is how long to wait for one.
+        There is no other way in for them. `source` says where they come from, and `task_id` is the
+        task of imported events. The writer holds the lease of each session that it adds to; `wait`
+        is how many seconds to wait for a lease.
         """
         return ForeignWriter(
             self.log, origin=origin, source=source, task_id=task_id, redact=redact, wait=wait
@@ -143,7 +146,7 @@ class Store:
         return ref(event, self.payloads)
 
     def sql(self, grant: Grant = EVERYTHING, limits: SqlLimits | None = None) -> GuardedSql:
-        """A window for model-written SQL that ends where the grant ends."""
+        """Guarded access for model-written SQL, restricted to the grant."""
         return GuardedSql(
             self.log.path, grant, limits, before=lambda: self.log.backend.wait_for_own(PATIENCE)
         )
@@ -164,13 +167,12 @@ class Store:
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> ErasureReport:
-        """Erase events: their words leave every file of the store, their addresses and the chain
-        stay (see erase.py).
+        """Erase events: their content leaves every file of the store, and seqs and chain remain.
 
-        With `copies`, events that repeat their words, or any of `words`, and what was made from
-        them go too; without, the report names them. With `possible`, so do results of queries that
-        name no events but may have read these. A dry run changes nothing. `by` is who asked for it;
-        without it, the user of this process.
+        With `copies`, events that repeat their words, or any of `words`, and events that were made
+        from them are erased too; without it, the report names them. With `possible`, this includes
+        results of queries that name no events but may have read these. A dry run changes nothing.
+        `by` is who asked for it; the default is the user of this process. See upkeep/erase.py.
         """
         chosen = select(
             self.log,
@@ -204,9 +206,9 @@ class Store:
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> ErasureReport:
-        """Erase what was recorded longer ago than this; each run is an event.
+        """Erase events that were recorded longer ago than this. Each run is recorded.
 
-        Copies and variables are left alone.
+        Copies and variables stay.
         """
         return expire(
             self,
@@ -225,19 +227,21 @@ class Store:
         head = self.log.query("SELECT chain FROM event ORDER BY seq DESC LIMIT 1")
         bodies = self.payloads.stored_sizes()
         sizes = self.log.query(
-            """SELECT kind, sum(length(CAST(content AS BLOB)) + length(metadata) + ifnull(payload_size, 0)) n
-            FROM event GROUP BY kind ORDER BY n DESC"""
+            """
+            SELECT kind,
+                sum(length(CAST(content AS BLOB)) + length(metadata) + ifnull(payload_size, 0)) n
+            FROM event GROUP BY kind ORDER BY n DESC
+            """
         )
         unused = bodies.keys() - named_payloads(self.log.backend)
-        leftovers = sum(map(schema.size_of, self.folder.glob("log.db.damaged-*"))) + sum(
-            bodies[digest] for digest in unused
-        )
+        unused_bytes = sum(bodies[digest] for digest in unused)
+        damaged_bytes = sum(map(schema.size_of, self.folder.glob("log.db.damaged-*")))
+        wal_bytes = schema.size_of(self.log.path.with_name("log.db-wal"))
         return Stats(
             events=sum(kinds.values()),
             sessions=int(self.log.query("SELECT count(DISTINCT session_id) FROM event")[0][0]),
             head=head[0][0].hex() if head else "",
-            log_bytes=schema.size_of(self.log.path)
-            + schema.size_of(self.log.path.with_name("log.db-wal")),
+            log_bytes=schema.size_of(self.log.path) + wal_bytes,
             payloads=len(bodies),
             payload_bytes=sum(bodies.values()),
             index_bytes=sum(map(schema.size_of, (self.folder / "index").rglob("*"))),
@@ -245,7 +249,7 @@ class Store:
             kinds=kinds,
             kind_bytes=dict(sizes),
             unused_payloads=len(unused),
-            leftover_bytes=leftovers,
+            leftover_bytes=unused_bytes + damaged_bytes,
         )
 
     def close(self) -> None:

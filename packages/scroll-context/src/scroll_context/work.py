@@ -22,12 +22,13 @@ _POLL_SECONDS = 0.05
 
 
 class Work:
-    """One call of a cell, as the threads see it that answer the call."""
+    """One call of a cell, for the threads that answer the call."""
 
     def __init__(self, deadline: float) -> None:
-        self.deadline = deadline  # on time.monotonic()
+        # As `time.monotonic()` counts.
+        self.deadline = deadline
         self.until_sent = contextlib.ExitStack()
-        """What the call holds until its answer has been sent, or will not be."""
+        """Closed when the answer has been sent, or will never be sent."""
         self._is_stopped = False
 
     @property
@@ -46,7 +47,7 @@ class Work:
 
     @contextlib.contextmanager
     def in_this_thread(self) -> Iterator[None]:
-        """What this thread does inside is part of the work."""
+        """Inside this context, the thread is part of the work."""
         token = _current.set(self)
         try:
             yield
@@ -63,7 +64,7 @@ def current() -> Work | None:
 
 
 def check() -> None:
-    """Raise WorkStopped when the cell that this thread works for wants no answer any more."""
+    """Raise WorkStopped if the cell that this thread works for no longer needs an answer."""
     work = _current.get()
     if work is not None:
         work.check()

@@ -294,7 +294,8 @@ class _Message:
                 ) from None
             if size > METADATA_LIMIT:
                 raise BadInput(
-                    f"{size:,} bytes of metadata are over {METADATA_LIMIT:,}; move them into the content"
+                    f"{size:,} bytes of metadata are over {METADATA_LIMIT:,}; move them into the "
+                    "content"
                 )
         return metadata
 
@@ -357,7 +358,7 @@ def _url(part: dict[str, Any]) -> str | None:
     return holder if isinstance(holder, str) else None
 
 
-# shapes of other programs ---------------------------------------------------------------------------------
+# shapes of other programs -------------------------------------------------------------------------
 
 _LANGCHAIN = {
     "human": "user",

@@ -154,7 +154,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, **numbers, faults=faults, redacted=redacted)
 
 
-# fields ---------------------------------------------------------------------------------------------------
+# fields -------------------------------------------------------------------------------------------
 
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(?:;.*)?", re.ASCII)
 _DATA_URL = re.compile(r"data:([^,;]*)((?:;[^,;]*)*),", re.ASCII)

@@ -173,7 +173,8 @@ class ImportFile:
         if self._is_export:
             if self._labels != Labels(task_id="" if self._options.trust else self._labels.task_id):
                 raise BadInput(
-                    "an export names the session, agent, task and kind of each event; leave those out"
+                    "an export names the session, agent, task and kind of each event; leave those "
+                    "out"
                 )
             with self._source.parts[0].path.open("rb") as lines:
                 check_export(lines, progress)
@@ -200,8 +201,8 @@ class ImportFile:
             if self._options.me and self._source.is_archive and not part.layout.names_speakers:
                 # All turns of a user in it would count as turns of this user.
                 raise BadInput(
-                    f"{part.inside} does not name its speakers, so it does not show which words are "
-                    "yours; take it out of the archive and import it separately"
+                    f"{part.inside} does not name its speakers, so it does not show which words "
+                    "are yours; take it out of the archive and import it separately"
                 )
             self._bad += bad
             self._faults += faults[: LISTED - len(self._faults)]
@@ -339,7 +340,8 @@ class ImportFile:
                 if self._options.skip_bad or self._skipped:
                     continue
                 raise BadInput(
-                    f"it changed while it was read (line {item.line}: {item.reason}); import it again"
+                    f"it changed while it was read (line {item.line}: {item.reason}); import it "
+                    "again"
                 )
             yield item
 

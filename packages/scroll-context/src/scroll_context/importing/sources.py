@@ -164,7 +164,7 @@ def utf8(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-# archives -------------------------------------------------------------------------------------------------
+# archives -----------------------------------------------------------------------------------------
 
 MAX_BYTES = 16 << 30  # of one file or archive, unpacked
 ALWAYS_UNPACKED, MOST_TIMES_LARGER = 1 << 30, 100
@@ -215,7 +215,8 @@ class _Budget:
                 self.left -= len(chunk)
                 if self.left < 0:
                     raise BadInput(
-                        f"it holds more than {self.most >> 20:,} MiB; unpack or split it, and import the files"
+                        f"it holds more than {self.most >> 20:,} MiB; unpack or split it, and "
+                        "import the files"
                     )
                 file.write(chunk)
 

@@ -96,7 +96,8 @@ def whole_text(path: Path) -> str | Fault:
     if (size := path.stat().st_size) > LONGEST_TEXT:
         return Fault(
             1,
-            f"{size >> 20:,} MiB in one document, more than {LONGEST_TEXT >> 20:,}; split it into lines",
+            f"{size >> 20:,} MiB in one document, more than {LONGEST_TEXT >> 20:,}; split it into "
+            "lines",
         )
     data = path.read_bytes()
     mark, encoding = _encoding(data[:4])
@@ -248,7 +249,7 @@ def _lines(content: str, container: int) -> Iterator[int]:
         yield line
 
 
-# messages in JSON -----------------------------------------------------------------------------------------
+# messages in JSON ---------------------------------------------------------------------------------
 
 _NAMES_OF_A_SESSION = ("session_id", "conversation_id", "id")
 

@@ -75,8 +75,9 @@ def no_jail(platform: str = sys.platform) -> str:
         for tier in offered(platform)
     )
     return (
-        f"{platform} has no tested jail, so no kernel starts by default. No model code has run. Recall by plain tools "
-        f"works without a kernel. Run Scroll on Linux, or in a Linux container, for cells.{named}"
+        f"{platform} has no tested jail, so no kernel starts by default. No model code has run. "
+        "Recall by plain tools works without a kernel. Run Scroll on Linux, or in a Linux "
+        f"container, for cells.{named}"
     )
 
 
@@ -114,12 +115,12 @@ def enter(
     return _enter_linux(spec, spec.tier, keep, report_pid)
 
 
-# Linux ------------------------------------------------------------------------------------------------------
+# Linux --------------------------------------------------------------------------------------------
 
 _NAMESPACES = (
-    "Allow unprivileged user namespaces (on Ubuntu: sysctl kernel.apparmor_restrict_unprivileged_userns=0; "
-    "in Docker: --security-opt seccomp=unconfined, or a profile that allows unshare and mount), "
-    "or ask for tier 'kernel-only'."
+    "Allow unprivileged user namespaces (on Ubuntu: sysctl "
+    "kernel.apparmor_restrict_unprivileged_userns=0; in Docker: --security-opt seccomp=unconfined, "
+    "or a profile that allows unshare and mount), or ask for tier 'kernel-only'."
 )
 _LANDLOCK = "Use Linux 5.13 or newer with landlock in the list of security modules (boot option lsm=landlock,...)."
 _SECCOMP = "Use a kernel with CONFIG_SECCOMP_FILTER, outside a container that already listens to system calls."
@@ -215,7 +216,7 @@ def _environment(spec: JailSpec) -> dict[str, str]:
     return linux.home_in(spec.scratch) | dict.fromkeys(pools, workers)
 
 
-# macOS ------------------------------------------------------------------------------------------------------
+# macOS --------------------------------------------------------------------------------------------
 
 _REMEDY = "Tier 'seatbelt' is experimental and untested: run Scroll on Linux, or in a Linux container, for a tested jail."
 _SYSTEM = ("/usr/lib", "/System/Library", "/System/Volumes/Preboot/Cryptexes")
@@ -305,7 +306,7 @@ def _run_seatbelt_probes() -> tuple[str, ...]:
     return tuple(attempts)
 
 
-# the doctor -------------------------------------------------------------------------------------------------
+# the doctor ---------------------------------------------------------------------------------------
 
 _TRIAL_SECONDS = 30.0
 _TRIAL = (

@@ -133,7 +133,7 @@ def drop_capabilities() -> None:
         raise OSError("capabilities are left after dropping them")
 
 
-# limits -----------------------------------------------------------------------------------------------------
+# limits -------------------------------------------------------------------------------------------
 
 _MAPPED_PER_THREAD = (
     72 << 20
@@ -217,7 +217,7 @@ def _at_most(value: int, hard: int) -> int:
     return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
 
-# namespaces -------------------------------------------------------------------------------------------------
+# namespaces ---------------------------------------------------------------------------------------
 
 _NEWNS, _NEWCGROUP, _NEWUTS, _NEWIPC = 0x20000, 0x02000000, 0x04000000, 0x08000000
 _NEWUSER, _NEWPID, _NEWNET = 0x10000000, 0x20000000, 0x40000000
@@ -319,7 +319,7 @@ def _follow(path: str, links: dict[str, str]) -> str:
     return done or "/"
 
 
-# landlock ---------------------------------------------------------------------------------------------------
+# landlock -----------------------------------------------------------------------------------------
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
 MAKE_DIR, MAKE_REG, REFER, TRUNCATE, IOCTL_DEV = 1 << 7, 1 << 8, 1 << 13, 1 << 14, 1 << 15

@@ -144,7 +144,7 @@ _MECHANISMS = {
     "open files": ("RLIMIT_NOFILE", "RLIMIT_NOFILE", "RLIMIT_NOFILE"),
     "scratch size": (
         "tmpfs of fixed size",
-        "RLIMIT_FSIZE for each file; the supervisor looks at the total every 0.1 s and stops growth",
+        "RLIMIT_FSIZE for each file; the supervisor checks the total every 0.1 s and stops growth",
         "",
     ),
     "interrupt": (*["seccomp keeps the SIGINT and SIGXCPU handlers"] * 2, ""),
@@ -175,7 +175,7 @@ def guarantees(tier: Tier, abi: int = 0) -> tuple[Guarantee, ...]:
     return tuple(rows)
 
 
-# paths ------------------------------------------------------------------------------------------------------
+# paths --------------------------------------------------------------------------------------------
 
 _SYSTEM = (
     "/lib64",

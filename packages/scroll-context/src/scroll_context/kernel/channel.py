@@ -56,7 +56,7 @@ from scroll_context.kernel.protocol import (
 T = TypeVar("T")
 
 
-# interrupts -------------------------------------------------------------------------------------------------
+# interrupts ---------------------------------------------------------------------------------------
 
 PATIENCE = 2
 """How many signals a cell may swallow before it is stopped at every line."""
@@ -174,7 +174,7 @@ class Interrupts:
         )
 
 
-# the wire ---------------------------------------------------------------------------------------------------
+# the wire -----------------------------------------------------------------------------------------
 
 _REQUESTS = 0  # the key under which the host's requests wait; calls count from 1
 _ANSWERS = (CallReply, CallRefusal)
@@ -264,7 +264,8 @@ class Channel:
             raise type(reason)(f"{capability}: {reason}") from None
         if len(arguments) > _SMALL and count_items(arguments) > MAX_ITEMS:
             raise ValueError(
-                f"{capability}: the arguments hold more than {MAX_ITEMS:,} values; send them in parts"
+                f"{capability}: the arguments hold more than {MAX_ITEMS:,} values; send them in "
+                "parts"
             )
         return frame
 

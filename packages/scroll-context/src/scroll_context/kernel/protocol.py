@@ -119,7 +119,7 @@ class FrameReader:
             raise EOFError("the other side closed the connection")
 
 
-# values -----------------------------------------------------------------------------------------------------
+# values -------------------------------------------------------------------------------------------
 
 MAX_ITEMS = 100_000
 """The most values, nested ones included, that one call may carry from a cell to the host."""
@@ -168,8 +168,8 @@ def portable(value: Any) -> Any:
 def explain(error: UnicodeEncodeError) -> ValueError:
     """What to tell the sender of text that cannot be encoded."""
     return ValueError(
-        f"the text contains a lone surrogate ({error.object[error.start]!a}), which is not valid Unicode;"
-        " send text.encode('utf-8', 'replace').decode() instead"
+        f"the text contains a lone surrogate ({error.object[error.start]!a}), which is not valid "
+        "Unicode; send text.encode('utf-8', 'replace').decode() instead"
     )
 
 
@@ -189,7 +189,8 @@ def _portable(value: Any) -> Any:
         for key in value:
             if type(key) is not str and type(key) is not int:
                 raise TypeError(
-                    f"a dict key of type {type(key).__name__} cannot be sent: use text or integers as keys"
+                    f"a dict key of type {type(key).__name__} cannot be sent: use text or integers "
+                    "as keys"
                 )
         return _portable_items(value, value.items(), dict)
     if kind is dt.datetime:
@@ -330,7 +331,7 @@ def count_items(data: bytes | memoryview, limit: int = MAX_ITEMS) -> int:
     return count
 
 
-# messages ---------------------------------------------------------------------------------------------------
+# messages -----------------------------------------------------------------------------------------
 
 Reason = Annotated[
     str, Meta(max_length=64)

@@ -235,7 +235,7 @@ class MemoryBlobs:
         return self._blobs[digest]
 
 
-# what the model reads about a cell --------------------------------------------------------------------------
+# what the model reads about a cell ----------------------------------------------------------------
 
 _NAMES_SHOWN = 20
 _NAME_CHARS = 60
@@ -268,16 +268,17 @@ def observation(result: CellResult, tool_calls: int = 0) -> str:
 
 def failed_before_output(result: CellResult) -> str:
     return (
-        f"[the cell failed before it printed anything: {_how(result)}. This is an error in running the cell and says"
-        f" nothing about what the data or the history contains. {_what_is_kept(result)} Correct the cell and run it"
-        f" again.]{_trace(result)}"
+        f"[the cell failed before it printed anything: {_how(result)}. This is an error in running "
+        "the cell and says nothing about what the data or the history contains. "
+        f"{_what_is_kept(result)} Correct the cell and run it again.]{_trace(result)}"
     )
 
 
 def failed_after_output(result: CellResult) -> str:
     return (
-        f"[the cell failed after printing the text above: {_how(result)}. The text is valid but may be incomplete."
-        f" {_what_is_kept(result)} Run only what is still missing.]{_trace(result)}"
+        f"[the cell failed after printing the text above: {_how(result)}. The text is valid but "
+        f"may be incomplete. {_what_is_kept(result)} Run only what is still "
+        f"missing.]{_trace(result)}"
     )
 
 
@@ -285,8 +286,9 @@ def printed_nothing(result: CellResult) -> str:
     bound = (*result.bound, *result.changed)
     made = f" It bound {_listed(bound)}." if bound else ""
     return (
-        f"[the cell ran to its end and printed nothing.{made} The value of a last expression is not shown: use print()"
-        " to see a value. Printing nothing does not mean that nothing was found.]"
+        f"[the cell ran to its end and printed nothing.{made} The value of a last expression is "
+        "not shown: use print() to see a value. Printing nothing does not mean that nothing was "
+        "found.]"
     )
 
 
@@ -328,8 +330,9 @@ def without_repeats(text: str) -> str:
 
 def host_names_are_back(names: tuple[str, ...]) -> str:
     return (
-        f"[{_listed(names)} had been overwritten by an earlier cell and {'were' if len(names) > 1 else 'was'} put back"
-        " before this one. Use another name for your own values.]"
+        f"[{_listed(names)} had been overwritten by an earlier cell and "
+        f"{'were' if len(names) > 1 else 'was'} put back before this one. Use another name for "
+        "your own values.]"
     )
 
 

@@ -284,7 +284,7 @@ def _clean(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-# pickles ----------------------------------------------------------------------------------------------------
+# pickles ------------------------------------------------------------------------------------------
 
 _CachedFunction = type(lru_cache(lambda: None))
 _PIECE = 4 << 20

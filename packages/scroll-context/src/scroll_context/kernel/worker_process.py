@@ -204,7 +204,8 @@ class WorkerProcess:
                 if now >= kill_at:
                     self.process.kill()
                     raise KernelDied(
-                        f"it did not stop within {GRACE_SECONDS:g} s of being interrupted, and was killed"
+                        f"it did not stop within {GRACE_SECONDS:g} s of being interrupted, and was "
+                        "killed"
                     )
                 if now >= next_signal:
                     self.process.signal(signal.SIGINT)
@@ -244,7 +245,8 @@ class WorkerProcess:
             take(message)
         else:
             raise KernelDied(
-                f"the kernel process sent a message that it was not asked for: {type(message).__name__}"
+                "the kernel process sent a message that it was not asked for: "
+                f"{type(message).__name__}"
             )
 
     def close(self) -> None:
@@ -321,5 +323,6 @@ def _check(enforcement: Enforcement, spec: JailSpec) -> None:
         missing += [row.name for row in promised if row.enforced and row.name not in held]
     if missing:
         raise KernelUnavailable(
-            f"the jail does not hold what it must: {', '.join(missing)}. No model code has run. Run `scroll doctor`."
+            f"the jail does not hold what it must: {', '.join(missing)}. No model code has run. "
+            "Run `scroll doctor`."
         )

@@ -31,8 +31,9 @@ class Written(NamedTuple):
 
 
 class ErasureRecord(NamedTuple):
-    """The seq of the event that records an erasure, and in words what the backend has not done
-    yet; "" if nothing is left.
+    """The seq of the event that records an erasure, and what the backend has not done yet in words.
+
+    `unfinished` is "" if nothing remains to do.
     """
 
     seq: int
@@ -46,8 +47,8 @@ class LogWatcher(Protocol):
         """The file has new rows: of another host, or the record of an erasure."""
 
     def rows_erased(self) -> None:
-        """Rows of the file were erased elsewhere, and other files of the store may still hold
-        their words.
+        """Rows of the file were erased elsewhere; other files of the store may still have their
+        content.
         """
 
 

@@ -25,7 +25,8 @@ NONCE_BYTES = 16
 _encode = msgspec.msgpack.Encoder().encode
 _int8 = struct.Struct(">q").pack
 
-_nonces: list[bytes] = []  # drawn in advance, since each draw is a system call
+# Nonces are drawn in advance, since each draw is a system call.
+_nonces: list[bytes] = []
 os.register_at_fork(after_in_child=_nonces.clear)
 
 Columns = Sequence[str | int | None]
@@ -76,11 +77,10 @@ def expected(previous: bytes, row: Row) -> bytes:
 
 
 def breaks(rows: Iterable[Row], seq: int, chain: bytes) -> Iterator[tuple[int, int]]:
-    """The rows that do not follow from the one before, as (seq, the seq before it), behind a row
-    with this chain value.
+    """The rows that do not follow from the row before, each with the seq before it.
 
-    The same as `expected` row by row, without a call for each: this is what a check of a whole log
-    consists of.
+    The first row follows the row at `seq` with this chain value. This does the same as `expected`
+    without a call per row, since a check of the complete log consists of it.
     """
     for row in rows:
         at = row.seq

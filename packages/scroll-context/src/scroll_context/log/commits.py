@@ -60,11 +60,11 @@ class Ticket:
             _release(self._over)
 
     def wake(self) -> None:
-        """Let the owner continue; once more does no harm."""
+        """Let the owner continue. A second call does nothing."""
         _release(self._turn)
 
     def finish(self) -> None:
-        """Nobody will write these rows any more; once more does no harm."""
+        """Nobody will write these rows any more. A second call does nothing."""
         self.is_over = True
         _release(self._over)
         _release(self._turn)
@@ -117,7 +117,7 @@ class GroupCommit:
             try:
                 self._leave(ticket)
             except BaseException:
-                # An interrupt just there. To leave twice is the same as once.
+                # An interrupt came just there. Leaving twice is the same as leaving once.
                 self._leave(ticket)
                 raise
         if ticket.written is None:
@@ -169,7 +169,9 @@ class GroupCommit:
                     batch, self._queue = self._queue, []
                     self._batch = batch
                 self._was_shared = len(batch) > 1
-                rows = [row for ticket in batch for row in ticket.rows]
+                rows: Batch = []
+                for ticket in batch:
+                    rows += ticket.rows
                 answers = iter(self._write(rows))
             for ticket in batch:
                 _answer(ticket, [next(answers) for _ in ticket.rows])

@@ -22,10 +22,10 @@ from scroll_context.log.rows import ERASED, ERASED_METADATA, event_from_row
 from scroll_context.log.writer import erased_key
 
 _SET = ", ".join(f"{name} = ?" for name in EventColumns._fields)
-REPLACE = (
-    f"UPDATE event SET {_SET}, nonce = NULL, leaf = ? WHERE seq = ?"  # an event by an erased one
-)
-PURGE = "erase "  # how a chore of a copy begins whose server has erased events
+REPLACE = f"UPDATE event SET {_SET}, nonce = NULL, leaf = ? WHERE seq = ?"
+"""Replaces an event by an erased one."""
+PURGE = "erase "
+"""The prefix of chores in a local copy whose server has erased events."""
 _PLAIN_ROLES = ("user", "assistant", "tool", "system", "developer", "function", "")
 _PLAIN_STATES = frozenset(
     (
@@ -50,7 +50,7 @@ _MACHINE_ID = re.compile(
 
 
 def erasure_draft(seqs: list[int], facts: Mapping[str, Any]) -> Draft:
-    """The event that records an erasure: which events went, never what they said."""
+    """The event that records an erasure: which events were erased, never what they said."""
     metadata = {"spans": runs(seqs), **facts}
     return Draft(
         kind=Kind.ERASURE,
@@ -62,8 +62,9 @@ def erasure_draft(seqs: list[int], facts: Mapping[str, Any]) -> Draft:
 
 @contextlib.contextmanager
 def rewriting(path: Path, lock_timeout: float) -> Iterator[sqlite3.Connection]:
-    """A transaction in which rows may be changed: the guards of the log are lifted inside it, and
-    stand after it.
+    """A transaction in which rows may be changed.
+
+    The guards of the log are removed inside it and restored at its end.
     """
     with (
         schema.Translated(path),
@@ -88,9 +89,7 @@ def rewriting(path: Path, lock_timeout: float) -> Iterator[sqlite3.Connection]:
 
 
 def add_chores(database: sqlite3.Connection, payloads: Iterable[str] = ()) -> None:
-    """Note what is left to do when the transaction is committed: clean every file, and remove these
-    payloads.
-    """
+    """Note the work that remains after the commit: clean every file, and remove these payloads."""
     database.executemany(
         "INSERT OR REPLACE INTO chore VALUES (?, '')",
         [("clean",), *((f"payload {digest}",) for digest in payloads)],
@@ -98,7 +97,7 @@ def add_chores(database: sqlite3.Connection, payloads: Iterable[str] = ()) -> No
 
 
 def blank_rows(database: sqlite3.Connection, seqs: list[int]) -> None:
-    """Take everything out of the rows but what an erased event keeps."""
+    """Remove everything from the rows except what an erased event keeps."""
     for at in range(0, len(seqs), PAGE):
         part = seqs[at : at + PAGE]
         rows = database.execute(
@@ -112,12 +111,12 @@ def blank_rows(database: sqlite3.Connection, seqs: list[int]) -> None:
 
 
 def _is_machine_made(call_id: object) -> bool:
-    """Whether an id of a call cannot hold words: a provider, a host or the toolbox counted or drew it."""
+    """Whether a call id was counted or drawn by a program, so it cannot hold words."""
     return isinstance(call_id, str) and _MACHINE_ID.fullmatch(call_id) is not None
 
 
 def blanked(row: TableRow, source_key: str | None) -> EventColumns:
-    """What an event says after it was erased."""
+    """The columns of an event after its erasure."""
     is_foreign = event_from_row(row).is_foreign
     is_harmless_id = _is_machine_made(row.tool_call_id) and not is_foreign
     is_harmless_state = row.tool_state in _PLAIN_STATES and not is_foreign

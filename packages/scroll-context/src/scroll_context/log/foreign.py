@@ -27,6 +27,7 @@ from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import BOOKKEEPING, STORE_SESSION, Draft, Event, Kind
 from scroll_context.log.lease import AnyLease
 from scroll_context.log.log import EventLog
+from scroll_context.log.readers import PAGE
 from scroll_context.log.redact import Redactor
 from scroll_context.origin import DAMAGED, NOT_IMPORTED_SQL, Origin
 
@@ -38,14 +39,19 @@ PAYLOAD_MISSING = "payload_missing"
 """
 
 RESERVED = frozenset(
-    """altered at_seq captured context digest earlier echo erased hash host_id imported kind lost moved_from
-    named_there plan renderer replaced_surrogates retraction rule session_id settings spans tools upto
-    window wire wire_seq""".split()
+    """
+    altered at_seq captured context digest earlier echo erased hash host_id imported kind lost
+    moved_from named_there plan renderer replaced_surrogates retraction rule session_id settings
+    spans tools upto window wire wire_seq
+    """.split()
 ) | {DAMAGED, PAYLOAD_MISSING, SET_ASIDE}
 """Names in the metadata of events that no import may use."""
 
 STRUCTURE = frozenset(
-    """bound bytes continues cost cut effects inside_cell made_from seqs tokens tool_calls unknown usage""".split()
+    """
+    bound bytes continues cost cut effects inside_cell made_from seqs tokens tool_calls unknown
+    usage
+    """.split()
 )
 """Names that describe how the events of a session hang together. Only an export of a store has
 them, with addresses that were changed to match; in any other file they are set aside as well."""
@@ -59,12 +65,17 @@ RESERVED_KINDS = (frozenset(Kind) - {Kind.CONVERSATION, Kind.TOOL_CALL, Kind.TOO
 _OWN_SESSIONS = ("notes-", "mcp-")
 """How the names of sessions begin that the doors of Scroll keep for themselves."""
 
-LONGEST_LABEL = 10_000  # characters of a role, a kind, the name of a tool and the like
-LONGEST_CONTENT = 256 << 20  # characters of one event, and bytes of its body
-CAPTURED_AGAIN = "~captured"  # behind the source key of an event whose own key an import took
-_AT_ONCE = 500  # seqs in one query
-MOST_LEASES = 100  # held at once: each takes a file descriptor, or a row on a server
+LONGEST_LABEL = 10_000
+"""The most characters in a role, a kind, a tool name and the like."""
 
+LONGEST_CONTENT = 256 << 20
+"""The most characters in an event, and the most bytes in its body."""
+
+CAPTURED_AGAIN = "~captured"
+"""Follows the source key of an event whose own key an import used first."""
+
+MOST_LEASES = 100
+"""How many leases are held at once. Each needs a file descriptor, or a row on a server."""
 
 AnyEvent = TypeVar("AnyEvent")
 
@@ -81,12 +92,15 @@ class Piece(msgspec.Struct, frozen=True):
 
     draft: Draft
     attachment: Attachment | None = None
-    is_echo: bool = False  # what Scroll itself said to an assistant, which search leaves out
-    own: dict[str, Any] = {}  # metadata that our own code adds
+    # Whether Scroll itself said this to an assistant; search leaves it out.
+    is_echo: bool = False
+    # Metadata that our own code adds.
+    own: dict[str, Any] = {}
 
     @property
     def size(self) -> int:
-        return len(self.draft.content) + (len(self.attachment.body) if self.attachment else 0)
+        content = len(self.draft.content)
+        return content if self.attachment is None else content + len(self.attachment.body)
 
 
 def is_reserved_session(name: str) -> bool:
@@ -95,10 +109,11 @@ def is_reserved_session(name: str) -> bool:
 
 
 def check_foreign(draft: Draft, kinds: Collection[str] = RESERVED_KINDS) -> None:
-    """Raise BadInput for what no import may bring."""
+    """Raise BadInput for a draft that no import may contain."""
     if draft.kind in kinds:
         raise BadInput(
-            f"kind {draft.kind!r} is reserved for what Scroll records itself; leave it out or choose another"
+            f"kind {draft.kind!r} is reserved for what Scroll records itself; leave it out or "
+            "choose another"
         )
     if is_reserved_session(draft.session_id):
         raise BadInput(
@@ -135,7 +150,7 @@ def as_foreign(draft: Draft, origin: Origin, source: str, *, is_export: bool = F
 
 
 class HeldLeases:
-    """Leases of the sessions that are added to, each taken when it is needed and held to the end."""
+    """The leases of sessions that are written, each taken when needed and held to the end."""
 
     def __init__(self, log: EventLog, wait: float) -> None:
         self._log = log
@@ -195,7 +210,8 @@ class ForeignWriter:
         self._is_export = is_export
         self._redactor = Redactor() if redact else None
         self.leases = HeldLeases(log, wait)
-        self.tasks: set[str] = set()  # tasks that the file names and that its events did not get
+        self.tasks: set[str] = set()
+        """Tasks that the file names and that its events did not get."""
 
     def __enter__(self) -> Self:
         return self
@@ -227,8 +243,9 @@ class ForeignWriter:
         self.leases.release()
 
     def append(self, pieces: Iterable[Piece]) -> list[int]:
-        """Record the events that are not there yet, all or none of up to MOST_LEASES sessions; the
-        seqs of all.
+        """Record the events that are not in the log yet. Returns the seqs of all of them.
+
+        The events of up to MOST_LEASES sessions are recorded together or not at all.
         """
         seqs: list[int] = []
         for group in by_sessions(pieces, lambda piece: piece.draft.session_id):
@@ -241,29 +258,29 @@ class ForeignWriter:
         return seqs
 
     def _believed(self, drafts: list[Draft], seqs: list[int]) -> list[int]:
-        """The seqs of captured events, recorded once more where an imported file took their keys.
+        """The seqs of captured events, recorded again where an imported file used their keys.
 
-        Source keys are made of ids that the assistant gave out. A file that somebody named may hold
-        any id, so it cannot make words of the user count as known.
+        Source keys consist of ids that the assistant assigned. An imported file may contain any
+        id, so its use of a key must not make the user's words count as recorded.
         """
-        taken = self._differing(drafts, seqs)
-        if not taken:
+        numbers = self._differing(drafts, seqs)
+        if not numbers:
             return seqs
         again = [
             replace(drafts[number], source_key=f"{drafts[number].source_key}{CAPTURED_AGAIN}")
-            for number in taken
+            for number in numbers
         ]
-        new = self._log.append_many(again, self.leases.epochs)
+        new_seqs = self._log.append_many(again, self.leases.epochs)
         believed = list(seqs)
-        for number, seq in zip(taken, new, strict=True):
+        for number, seq in zip(numbers, new_seqs, strict=True):
             believed[number] = seq
         return believed
 
     def _differing(self, drafts: list[Draft], seqs: list[int]) -> list[int]:
         """Which drafts got the seq of an imported event that says something else."""
         imported: set[int] = set()
-        for start in range(0, len(seqs), _AT_ONCE):
-            part = seqs[start : start + _AT_ONCE]
+        for start in range(0, len(seqs), PAGE):
+            part = seqs[start : start + PAGE]
             marks = ", ".join("?" * len(part))
             sql = f"SELECT seq FROM event WHERE seq IN ({marks}) AND NOT {NOT_IMPORTED_SQL}"
             imported.update(seq for (seq,) in self._log.query(sql, part))
@@ -278,14 +295,7 @@ class ForeignWriter:
         """Whether an event says what a draft says, or said it before it was erased."""
         if event.is_erased:
             return True
-        labels = (event.session_id, event.kind, event.role, event.name, event.tool_call_id)
-        if labels != (
-            draft.session_id,
-            draft.kind,
-            draft.role,
-            draft.name,
-            draft.tool_call_id,
-        ):
+        if _identity(event) != _identity(draft):
             return False
         if draft.payload is not None:
             return event.payload is not None and event.payload.digest == draft.payload.digest
@@ -296,9 +306,8 @@ class ForeignWriter:
 
     def _draft(self, piece: Piece) -> Draft:
         """The event as it may be recorded, its body stored."""
-        check_foreign(
-            piece.draft, BOOKKEEPING - {Kind.FOREIGN} if self._is_export else RESERVED_KINDS
-        )
+        kinds = BOOKKEEPING - {Kind.FOREIGN} if self._is_export else RESERVED_KINDS
+        check_foreign(piece.draft, kinds)
         draft = as_foreign(piece.draft, self._origin, self._source, is_export=self._is_export)
         own = dict(piece.own)
         if piece.is_echo and self._origin is Origin.CAPTURED:
@@ -323,8 +332,8 @@ class ForeignWriter:
         return replace(draft, payload=self._log.payloads.put(body, media_type))
 
     def _redacted_body(self, draft: Draft, redactor: Redactor) -> Draft:
-        """The draft with secrets replaced in a body that an export brought and that is stored
-        already.
+        """The draft with secrets replaced in a body that came with an export and is already
+        stored.
         """
         if draft.payload is None:
             return draft
@@ -335,10 +344,14 @@ class ForeignWriter:
         redacted = redactor.body(body, draft.payload.media_type)
         if redacted == body:
             return draft
-        payload = self._log.payloads.put(
-            redacted if isinstance(redacted, bytes) else redacted.encode(), draft.payload.media_type
-        )
+        redacted_bytes = redacted if isinstance(redacted, bytes) else redacted.encode()
+        payload = self._log.payloads.put(redacted_bytes, draft.payload.media_type)
         return replace(draft, payload=payload)
+
+
+def _identity(event: Draft) -> tuple[str, ...]:
+    """The labels by which two records are the same message."""
+    return (event.session_id, event.kind, event.role, event.name, event.tool_call_id)
 
 
 def by_sessions(

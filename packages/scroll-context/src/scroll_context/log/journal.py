@@ -58,9 +58,12 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     events: int = 1_000_000
-    row_bytes: int = 4 << 30  # text and metadata in the log
-    payload_bytes: int = 16 << 30  # bodies behind handles
-    snapshot_bytes: int = 8 << 30  # saved variables
+    # Text and metadata in the log.
+    row_bytes: int = 4 << 30
+    # Bodies behind handles.
+    payload_bytes: int = 16 << 30
+    # Saved variables.
+    snapshot_bytes: int = 8 << 30
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -131,23 +134,24 @@ class Journal:
         self.scope = scope
         self.session_id = scope.session_id
         self.quota = quota or Quota()
-        self.redact: Redactor | None = (
-            None  # set it, and secrets are replaced before they are recorded
-        )
+        self.redact: Redactor | None = None
+        """Set it to replace secrets before they are recorded."""
         self.used = Used()
         self._lock = threading.RLock()
-        # In the order of the log. The view was not shown these yet.
+        # Appends that the view has not seen, in the order of the log.
         self._unseen: deque[_Append] = deque()
         self._view: Observer | None = None
-        self._shown = 0  # the newest event that the view was given
-        self._is_behind = False  # an append was interrupted between the log and the view
+        # The newest event that the view has seen.
+        self._view_seq = 0
+        # Whether an append was interrupted between the log and the view.
+        self._is_behind = False
         self._observers: tuple[Observer, ...] = ()
         self._untold: deque[Event] = deque()
         self._telling = threading.Lock()
         self._closed = False
         self._lease = log.backend.take_lease(scope.session_id, wait)
 
-    # appending ------------------------------------------------------------------------------------------
+    # appending ------------------------------------------------------------------------------------
 
     def draft(self, kind: str, **fields: Any) -> Draft:
         """A draft that belongs to this session."""
@@ -174,14 +178,15 @@ class Journal:
         return [event for event, _ in self._append_all(drafts)]
 
     def append_once(self, source_key: str, draft: Draft) -> tuple[Event, bool]:
-        """Record an event under a key of its source, unless that is known: the event, and whether
-        it is new.
+        """Record an event under a source key, unless the key is taken.
+
+        Returns the event of the key, and whether it is new.
         """
         [recorded] = self.append_many_once([(source_key, draft)])
         return recorded
 
     def append_many_once(self, drafts: Iterable[tuple[str, Draft]]) -> list[tuple[Event, bool]]:
-        """Record drafts under keys of their source, each unless its key is known, in one commit.
+        """Record drafts under source keys in one commit, each unless its key is taken.
 
         Returns the event of each key, and whether it is new.
         """
@@ -196,12 +201,12 @@ class Journal:
             return []
         rows = [prepare(draft, now, self.log.payloads) for draft in redacted]
         recorded = self._record(rows)
-        known: dict[int, str] = {}
+        old_bodies: dict[int, str] = {}
         for row, draft, (event, is_new) in zip(rows, redacted, recorded, strict=True):
             put_again(row, draft, self.log.payloads)
             if row.columns.payload is not None and not is_new:
-                known[event.seq] = row.columns.payload
-        self.log.remove_erased(known)
+                old_bodies[event.seq] = row.columns.payload
+        self.log.remove_erased(old_bodies)
         return recorded
 
     def _redacted(self, draft: Draft) -> Draft:
@@ -228,15 +233,16 @@ class Journal:
         self._tell()
         if append.events is None:
             raise append.error or ScrollError(
-                f"the append to session {self.session_id!r} was interrupted and may not be recorded. Look at the end "
-                "of the session, and repeat it if it is not there."
+                f"the append to session {self.session_id!r} was interrupted and may not be "
+                "recorded. Look at the end of the session, and repeat it if it is not there."
             )
         for event, _ in append.events:
             if event.session_id != self.session_id:
                 raise BadInput(
-                    f"the source key {event.source_key[:80]!r} belongs to seq {event.seq} of session "
-                    f"{event.session_id[:80]!r}, so nothing was recorded under it in session {self.session_id[:80]!r}. "
-                    "Use another key: each names one event of the whole store."
+                    f"the source key {event.source_key[:80]!r} belongs to seq {event.seq} of "
+                    f"session {event.session_id[:80]!r}, so nothing was recorded under it in "
+                    f"session {self.session_id[:80]!r}. Use another key: each names one event of "
+                    "the whole store."
                 )
         return append.events
 
@@ -266,8 +272,10 @@ class Journal:
             return
         try:
             self._catch_up()
-            known = [place.seq for place in written if not place.is_new]
-            existing = {event.seq: event for event in self.log.get_many(known)} if known else {}
+            existing: dict[int, Event] = {}
+            old_seqs = [place.seq for place in written if not place.is_new]
+            if old_seqs:
+                existing = {event.seq: event for event in self.log.get_many(old_seqs)}
             events: list[tuple[Event, bool]] = []
             for row, place in zip(append.rows, written, strict=True):
                 event = self._new_event(row, place) if place.is_new else existing.get(place.seq)
@@ -280,23 +288,23 @@ class Journal:
 
     def _new_event(self, row: PreparedRow, place: Written) -> Event:
         event = event_from_row(TableRow(place.seq, *row.columns, place.chain, row.nonce, None))
-        if event.seq > self._shown:
+        if event.seq > self._view_seq:
             self._show(event, row.bytes)
         return event
 
     def _show(self, event: Event, row_bytes: int) -> None:
         if self._view is not None:
             self._view(event)
-        self._shown = event.seq
+        self._view_seq = event.seq
         self.used.add(event, row_bytes)
         self._untold.append(event)
 
     def _catch_up(self) -> None:
-        """Show what an append recorded that was interrupted before the view had it."""
+        """Show the view events whose append was interrupted before the view had them."""
         if self._is_behind:
             self.log.resolve_unanswered()
         if self._is_behind and self._view is not None:
-            for event in list(self.log.iterate(after=self._shown, session_id=self.session_id)):
+            for event in list(self.log.iterate(after=self._view_seq, session_id=self.session_id)):
                 self._show(event, _about_bytes(event))
         self._is_behind = False
 
@@ -304,25 +312,24 @@ class Journal:
         if self._closed:
             raise StoreClosed(f"session {self.session_id!r} was closed; resume it to record more")
         self._lease.check()
-        if over := self.used.over(self.quota, RESERVE):
+        over = self.used.over(self.quota, RESERVE)
+        if over:
             raise QuotaReached(
                 f"session {self.session_id!r} has recorded {over}, its reserve included; {_REMEDY}"
             )
 
-    # order ----------------------------------------------------------------------------------------------
+    # order ----------------------------------------------------------------------------------------
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Keep all other threads from appending: what is read of the view here is of one moment."""
+        """Keep all other threads from appending, so that the view does not change meanwhile."""
         with self._lock:
             self._show_until()
             self._catch_up()
             yield
 
     def follow(self, view: Observer, past: Iterable[Event] = ()) -> None:
-        """Give `view` the past events of the session, and from now on every event before anybody
-        else has it.
-        """
+        """Give `view` the past events of the session, and every new event before anybody else."""
         with self._lock:
             self._show_until()
             self.used = Used()
@@ -331,22 +338,23 @@ class Journal:
                     self.used.add(event, _about_bytes(event))
                 view(event)
             self._view = view
-            self._shown = self.log.last_seq()
+            self._view_seq = self.log.last_seq()
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
-        """Tell `observer` of each event from now on, in order; returns a function that
-        unsubscribes.
+        """Call `observer` with each new event, in order. Returns a function that unsubscribes.
 
-        It is called in the thread of some appender, perhaps a little after the append has returned.
-        What it raises is logged and has no other effect. While a request is being made it must not
-        wait for another thread's append.
+        The call comes in the thread of some appender, perhaps a little after the append has
+        returned. An exception of the observer is logged and has no other effect. While a request is
+        being made, the observer must not wait for another thread's append.
         """
         with self._lock:
             self._observers = (*self._observers, observer)
 
         def unsubscribe() -> None:
             with self._lock:
-                self._observers = tuple(one for one in self._observers if one is not observer)
+                self._observers = tuple(
+                    subscriber for subscriber in self._observers if subscriber is not observer
+                )
 
         return unsubscribe
 
@@ -358,13 +366,14 @@ class Journal:
         self._tell(wait=True)
 
     def _tell(self, wait: bool = False) -> None:
-        """Tell the observers.
+        """Call the observers with the events that they have not seen.
 
-        One thread tells at a time, so that the order holds; `wait` waits for that thread.
+        One thread does this at a time, to keep the order; `wait` waits for that thread.
         """
         while self._untold or wait:
             if not self._telling.acquire(blocking=wait):
-                return  # the thread that is telling sees these events too
+                # The thread that is telling sees these events too.
+                return
             wait = False
             try:
                 while self._untold:
@@ -381,19 +390,20 @@ class Journal:
             finally:
                 self._telling.release()
 
-    # quota ----------------------------------------------------------------------------------------------
+    # quota ----------------------------------------------------------------------------------------
 
     def require_room(self) -> None:
         """Refuse to begin new work when the session has used up its quota."""
-        if over := self.used.over(self.quota):
+        over = self.used.over(self.quota)
+        if over:
             raise QuotaReached(
                 f"this session has recorded {over}, so nothing new is begun; {_REMEDY}"
             )
 
-    # lifetime -------------------------------------------------------------------------------------------
+    # lifetime -------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Release the lease of the session; what is appended later is refused."""
+        """Release the lease of the session; later appends are refused."""
         with self._lock:
             self._closed = True
             self._show_until()
@@ -401,7 +411,10 @@ class Journal:
         self._lease.release()
 
 
-_REMEDY = "what is recorded stays readable. Go on in a new session, or resume with a larger SessionOptions.quota."
+_REMEDY = (
+    "recorded events stay readable. Continue in a new session, or resume with a larger "
+    "SessionOptions.quota."
+)
 
 
 def _about_bytes(event: Event) -> int:

@@ -18,10 +18,12 @@ from scroll_context.files import complete_file
 
 
 def key_file() -> Path:
-    """Where the secret lies, or would."""
-    if named := os.environ.get("SCROLL_KEY_FILE"):
-        return Path(named)
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "scroll" / "key"
+    """The file of the secret, whether it exists or not."""
+    chosen = os.environ.get("SCROLL_KEY_FILE")
+    if chosen:
+        return Path(chosen)
+    settings = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(settings) / "scroll" / "key"
 
 
 def read_key() -> bytes | None:
@@ -35,7 +37,8 @@ def read_key() -> bytes | None:
 def make_key() -> bytes:
     """The secret, made now if there is none. Processes may race to make it."""
     path = key_file()
-    if (key := read_key()) is not None:
+    key = read_key()
+    if key is not None:
         return key
     try:
         with contextlib.suppress(FileExistsError):
@@ -47,7 +50,8 @@ def make_key() -> bytes:
             f"the key file {path} cannot be written ({error.strerror}); nothing was changed. "
             "Set SCROLL_KEY_FILE to a file of your own, outside the store."
         ) from error
-    if (key := read_key()) is None:
+    key = read_key()
+    if key is None:
         raise StoreReadOnly(
             f"the key file {path} cannot be read. Fix or remove it; nothing was changed."
         )

@@ -25,7 +25,8 @@ import msgspec
 from scroll_context.errors import SessionBusy, SessionFenced, StoreFull, StoreReadOnly, StoreUnsafe
 from scroll_context.log.ownership import open_file
 
-AGAIN_SECONDS = 0.02  # between two attempts while waiting
+AGAIN_SECONDS = 0.02
+"""The pause between two attempts to take a lease."""
 
 _logger = logging.getLogger("scroll_context.store")
 
@@ -36,23 +37,24 @@ class Holder(msgspec.Struct, frozen=True):
     session_id: str
     process: int
     host: str
-    since: str  # ISO-8601, UTC
+    # ISO-8601, UTC.
+    since: str
 
     def __str__(self) -> str:
         return f"process {self.process} on {self.host}, since {self.since}"
 
 
 _table_lock = threading.Lock()
-_held: dict[
-    tuple[int, str], Holder
-] = {}  # by process, since a forked child inherits this table but no lock
+# By process, since a forked child inherits this table but no lock.
+_held: dict[tuple[int, str], Holder] = {}
 
 
 class AnyLease(Protocol):
     """A lease of a session, on this machine or on the server of a shared store."""
 
     holder: Holder
-    epoch: int | None  # the number that the server checks with every append; None on this machine
+    # The number that the server checks with every append; None on this machine.
+    epoch: int | None
 
     def check(self) -> None:
         """Raise SessionFenced when this process may no longer write the session."""
@@ -79,8 +81,9 @@ class Lease:
         """Refuse a forked child."""
         if not self.is_ours:
             raise SessionFenced(
-                f"this process was forked from the one that has session {self.holder.session_id!r} open, and may not "
-                "record in it. Nothing was written; open the session in one process only."
+                f"this process was forked from the one that has session {self.holder.session_id!r} "
+                "open, and may not record in it. Nothing was written; open the session in one "
+                "process only."
             )
 
     def release(self) -> None:
@@ -109,11 +112,11 @@ def take(folder: Path, session_id: str, since: str, wait: float = 0.0) -> Lease:
     holder = Holder(session_id, os.getpid(), socket.gethostname(), since)
     deadline = time.monotonic() + wait
     while True:
-        taken = _try(path, holder)
-        if isinstance(taken, Lease):
-            return taken
+        lease = _try(path, holder)
+        if isinstance(lease, Lease):
+            return lease
         if time.monotonic() >= deadline:
-            raise busy(session_id, taken, wait)
+            raise busy(session_id, lease, wait)
         time.sleep(AGAIN_SECONDS)
 
 
@@ -124,8 +127,10 @@ def holder_of(folder: Path, session_id: str) -> Holder | None:
     """
     path = _file(folder, session_id)
     with _table_lock:
-        if (own := _held.get((os.getpid(), str(path)))) is not None:
-            return own  # and the file is not opened: closing it would free our own lock
+        own = _held.get((os.getpid(), str(path)))
+        if own is not None:
+            # The file is not opened, since closing it would free our own lock.
+            return own
         try:
             handle = open_file(path, os.O_RDONLY)
         except (OSError, StoreUnsafe):
@@ -139,10 +144,9 @@ def holder_of(folder: Path, session_id: str) -> Holder | None:
 
 
 def _locked_by(handle: int) -> int | None:
-    """The other process that has a record lock on an open file, 0 for one in another container;
-    None for no lock.
+    """The other process that has a record lock on an open file; None for no lock.
 
-    The layouts are those of `struct flock`.
+    It is 0 for a process in another container. The layouts are those of `struct flock`.
     """
     layout, kind, process = ("qqihh", 3, 2) if sys.platform == "darwin" else ("hhqqi4x", 0, 4)
     fields = [0] * 5
@@ -156,11 +160,11 @@ def _file(folder: Path, session_id: str) -> Path:
 
 
 def busy(session_id: str, holder: Holder, waited: float) -> SessionBusy:
-    """The error for one who wants a session that another has."""
+    """The error for opening a session that another process has open."""
     after = f" after {waited:g} s of waiting" if waited else ""
     return SessionBusy(
-        f"session {session_id!r} is open elsewhere{after}: {holder}. Close it there, wait for it with wait=seconds, or "
-        "fork it; reading needs no lease.",
+        f"session {session_id!r} is open elsewhere{after}: {holder}. Close it there, wait for it "
+        "with wait=seconds, or fork it; reading needs no lease.",
         holder=holder,
     )
 
@@ -168,7 +172,8 @@ def busy(session_id: str, holder: Holder, waited: float) -> SessionBusy:
 def _try(path: Path, holder: Holder) -> Lease | Holder:
     """The lease, or its present holder."""
     with _table_lock:
-        if (other := _held.get((os.getpid(), str(path)))) is not None:
+        other = _held.get((os.getpid(), str(path)))
+        if other is not None:
             return other
         while True:
             handle = _open(path)
@@ -186,8 +191,9 @@ def _try(path: Path, holder: Holder) -> Lease | Holder:
             except OSError as error:
                 os.close(handle)
                 raise StoreFull(
-                    f"the lease of session {holder.session_id!r} cannot be written in {path.parent}: "
-                    f"{error.strerror}. Nothing was changed; free some space and open the session again."
+                    f"the lease of session {holder.session_id!r} cannot be written in "
+                    f"{path.parent}: {error.strerror}. Nothing was changed; free some space and "
+                    "open the session again."
                 ) from error
             # Its last holder removed the file between our open and our lock, so the lock is on a
             # file that nobody else can find: the session is free, under a new file.
@@ -201,14 +207,15 @@ def _open(path: Path) -> int:
         return open_file(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise StoreReadOnly(
-            f"{path.parent} refuses writes, so no session can be opened: {error.strerror}. Nothing was changed."
+            f"{path.parent} refuses writes, so no session can be opened: {error.strerror}. Nothing "
+            "was changed."
         ) from error
 
 
 def _written(handle: int, asking: Holder) -> Holder:
-    """Who the file says has it.
+    """The holder that the file names.
 
-    Just after it was locked it may still say nothing: the system names the process.
+    Just after the file was locked it may still be empty; then the system names the process.
     """
     try:
         return msgspec.json.decode(os.pread(handle, 4096, 0), type=Holder)

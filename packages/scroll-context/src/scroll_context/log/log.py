@@ -34,7 +34,10 @@ from scroll_context.log.rows import PreparedRow, event_from_row, prepare, put_ag
 from scroll_context.log.schema import utc_now
 from scroll_context.work import check as check_work
 
-NEWEST_ERASURE = f"SELECT ifnull(max(seq), 0) FROM event WHERE session_id = '{STORE_SESSION}' AND kind = '{Kind.ERASURE}'"
+NEWEST_ERASURE = (
+    "SELECT ifnull(max(seq), 0) FROM event "
+    f"WHERE session_id = '{STORE_SESSION}' AND kind = '{Kind.ERASURE}'"
+)
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
@@ -71,7 +74,7 @@ class EventLog:
         self.commits = GroupCommit(self.path, self._write, backend.linger, self.rows_appended)
         backend.watch(self)
 
-    # appending ------------------------------------------------------------------------------------------
+    # appending ------------------------------------------------------------------------------------
 
     def append(self, draft: Draft) -> int:
         """Record one event and return its address; durable when this returns."""
@@ -80,34 +83,30 @@ class EventLog:
     def append_many(
         self, drafts: Iterable[Draft], epochs: Mapping[str, int | None] | None = None
     ) -> list[int]:
-        """Record all or none, in order. A draft whose source key is already recorded yields the
-        existing seq.
+        """Record all or none, in order. Returns their seqs.
 
+        A draft whose source key is already recorded yields the existing seq.
         `epochs` are those of the leases under which sessions of a shared log are added to, by
         session.
         """
-        now, drafts = utc_now(), list(drafts)
+        now = utc_now()
+        drafts = list(drafts)
         rows = [prepare(draft, now, self.payloads) for draft in drafts]
         written = self.write(rows, epochs)
-        if large := {
-            number: row.columns.payload
-            for number, row in enumerate(rows)
-            if row.columns.payload is not None
-        }:
-            for number in large:
-                put_again(rows[number], drafts[number], self.payloads)
-            self.remove_erased(
-                {
-                    written[number].seq: digest
-                    for number, digest in large.items()
-                    if not written[number].is_new
-                }
-            )
-        return [one.seq for one in written]
+        old_bodies: dict[int, str] = {}
+        for row, draft, place in zip(rows, drafts, written, strict=True):
+            digest = row.columns.payload
+            if digest is None:
+                continue
+            put_again(row, draft, self.payloads)
+            if not place.is_new:
+                old_bodies[place.seq] = digest
+        self.remove_erased(old_bodies)
+        return [place.seq for place in written]
 
     def remove_erased(self, bodies: dict[int, str]) -> None:
-        """Remove bodies that were stored again for events that were erased; nothing else of these
-        was recorded.
+        """Remove bodies that were stored again for erased events. Nothing else of these events was
+        recorded again.
         """
         if bodies:
             erased = [event for event in self.get_many(list(bodies)) if event.is_erased]
@@ -155,41 +154,40 @@ class EventLog:
         with self.commits.running:
             self.backend.resolve_unanswered()
 
-    # reading --------------------------------------------------------------------------------------------
+    # reading --------------------------------------------------------------------------------------
 
     def get(self, seq: int, grant: Grant = EVERYTHING) -> Event:
         """The event at an address, if it exists and the grant reaches it."""
-        found = self.get_many([seq], grant)
-        if not found:
+        events = self.get_many([seq], grant)
+        if not events:
             newest = self.tail(1, grant=grant)
             end = f"; the newest has seq {newest[0].seq}" if newest else ""
             raise UnknownSeq(f"no event has seq {seq} within reach{end}")
-        return found[0]
+        return events[0]
 
     def get_many(self, seqs: Sequence[int], grant: Grant = EVERYTHING) -> list[Event]:
         """The events at these addresses that exist and are in reach, in the order asked for."""
-        found: dict[int, Event] = {}
+        by_seq: dict[int, Event] = {}
         for at in range(0, len(seqs), PAGE):
             part = seqs[at : at + PAGE]
             marks = ", ".join("?" * len(part))
-            found |= {event.seq: event for event in self._select(f"seq IN ({marks})", part)}
+            by_seq |= {event.seq: event for event in self._select(f"seq IN ({marks})", part)}
+        events = [by_seq[seq] for seq in seqs if seq in by_seq]
         if grant == EVERYTHING:
-            return [found[seq] for seq in seqs if seq in found]
-        return [
-            event for seq in seqs if (event := found.get(seq)) is not None and grant.permits(event)
-        ]
+            return events
+        return [event for event in events if grant.permits(event)]
 
     def column(self, name: str, seqs: Sequence[int]) -> dict[int, Any]:
         """One column of these events.
 
         The chain value at an address stands for everything up to there.
         """
-        found: dict[int, Any] = {}
+        values: dict[int, Any] = {}
         for at in range(0, len(seqs), PAGE):
             part = seqs[at : at + PAGE]
             marks = ", ".join("?" * len(part))
-            found.update(self.query(f"SELECT seq, {name} FROM event WHERE seq IN ({marks})", part))
-        return found
+            values.update(self.query(f"SELECT seq, {name} FROM event WHERE seq IN ({marks})", part))
+        return values
 
     def find_source(self, source_key: str) -> Event | None:
         """The event that was recorded under a source key."""
@@ -240,13 +238,13 @@ class EventLog:
     def rows(self, after: int, until: int, limit: int = PAGE) -> list[TableRow]:
         """Complete rows in order of seq, for checks and copies of the log."""
         sql = "SELECT * FROM event WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
-        # As `_make` does it, without its check of the length.
+        # This does what `_make` does, without its check of the length.
         return [tuple.__new__(TableRow, row) for row in self.query(sql, [after, until, limit])]
 
     def newest_erasure(self) -> int:
         """The seq of the newest erasure; 0 when there was none.
 
-        Who holds text of the log in memory asks for it.
+        Code that holds text of the log in memory asks for it.
         """
         return int(self.query(NEWEST_ERASURE)[0][0])
 
@@ -266,21 +264,22 @@ class EventLog:
         return self.backend.awaited_seq(patience)
 
     def text(self, event: Event) -> str:
-        """The whole text of an event: its content, or its payload when that holds the body as text."""
+        """The complete text of an event: its content, or its payload if that is text."""
         if event.payload is None or not event.payload.is_text:
             return event.content
         return self.payloads.text(event.payload.digest)
 
     def text_or_preview(self, event: Event) -> str:
-        """The whole text of an event, or what its row has of it where the payload is lost."""
+        """The complete text of an event, or the preview in its row if the payload is lost."""
         try:
             return self.text(event)
         except (PayloadMissing, PayloadDamaged):
             return event.content
 
     def excerpt(self, event: Event, most: int) -> Excerpt:
-        """The whole text of an event if it has at most `most` characters, else its two ends in the
-        memory of those.
+        """The text of an event if it has at most `most` characters, else its two ends.
+
+        It never needs more memory than those.
         """
         if event.payload is None or not event.payload.is_text:
             return excerpt([event.content], most)
@@ -290,9 +289,16 @@ class EventLog:
         """Every session within reach, oldest first."""
         where, values = conditions(grant)
         rows = self.query(
-            f"""SELECT s.session_id, a.agent_id, a.task_id, s.n, s.lo, s.hi, a.created_at, b.created_at
-            FROM (SELECT session_id, count(*) n, min(seq) lo, max(seq) hi FROM event WHERE {where}
-                  GROUP BY session_id) s JOIN event a ON a.seq = s.lo JOIN event b ON b.seq = s.hi ORDER BY s.lo""",
+            f"""
+            SELECT s.session_id, a.agent_id, a.task_id, s.n, s.lo, s.hi, a.created_at, b.created_at
+            FROM (
+                SELECT session_id, count(*) n, min(seq) lo, max(seq) hi
+                FROM event WHERE {where} GROUP BY session_id
+            ) s
+            JOIN event a ON a.seq = s.lo
+            JOIN event b ON b.seq = s.hi
+            ORDER BY s.lo
+            """,
             values,
         )
         return [SessionInfo(*row) for row in rows]
@@ -312,7 +318,7 @@ class EventLog:
     def _prepare_first_use(self) -> None:
         if not self.before_first_use:
             return
-        # Of several threads that come at once, one finds the list filled.
+        # If several threads come at once, only the first of them gets the callbacks.
         with self._lock:
             callbacks, self.before_first_use = self.before_first_use, []
         for callback in callbacks:

@@ -21,7 +21,8 @@ Path = str | os.PathLike[str]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
-_TYPE = 0o170000  # the bits of a mode that say what a thing is
+# The bits of a mode that say what a thing is.
+_TYPE = 0o170000
 _PLAIN = (stat.S_IFREG, stat.S_IFDIR)
 # A named pipe in the place of a file must not block the one who opens it.
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -109,14 +110,15 @@ def is_made_by_us(status: os.stat_result) -> bool:
 
 
 def _refuse(status: os.stat_result, folder: Path, name: str) -> None:
-    import shlex  # which a hook must not wait for
+    # Hooks import this module and must not wait for shlex.
+    import shlex
 
     path = os.path.join(folder, name) if name else os.fspath(folder)
     _check_type(status, path)
     _check_owner(status, path)
     raise StoreUnsafe(
-        f"other users of this machine can write to {path} (mode {stat.S_IMODE(status.st_mode):o}), so "
-        "its content may not be yours. Nothing was changed. If you trust it: "
+        f"other users of this machine can write to {path} (mode {stat.S_IMODE(status.st_mode):o}), "
+        "so its content may not be yours. Nothing was changed. If you trust it: "
         f"`chmod -R go-w {shlex.quote(os.path.abspath(folder))}`"
     )
 
@@ -126,21 +128,23 @@ def _check_type(status: os.stat_result, path: str) -> None:
         raise _is_link(path)
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         raise StoreUnsafe(
-            f"{path} is neither a file nor a folder, so it is not part of a store. Nothing was changed. "
-            "Remove it if you did not put it there, and try again."
+            f"{path} is neither a file nor a folder, so it is not part of a store. Nothing was "
+            "changed. Remove it if you did not put it there, and try again."
         )
 
 
 def _check_owner(status: os.stat_result, path: str) -> None:
     if not is_own(status):
         raise StoreUnsafe(
-            f"{path} belongs to another user (uid {status.st_uid}), who could change it while it is used. "
-            "Nothing was changed. Work as that user, or copy the store to a folder of your own and use the copy."
+            f"{path} belongs to another user (uid {status.st_uid}), who could change it while it "
+            "is used. Nothing was changed. Work as that user, or copy the store to a folder of "
+            "your own and use the copy."
         )
 
 
 def _is_link(path: str) -> StoreUnsafe:
     return StoreUnsafe(
-        f"{path} is a link to {os.path.realpath(path)}, and a store is opened without following links. "
-        "Nothing was changed. Use the folder that it points to if it is a store of yours; else remove the link."
+        f"{path} is a link to {os.path.realpath(path)}, and a store is opened without following "
+        "links. Nothing was changed. Use the folder that it points to if it is a store of yours; "
+        "else remove the link."
     )

@@ -15,7 +15,8 @@ from typing import IO, Any
 from scroll_context.log.columns import ALL_COLUMNS, TableRow
 
 _TABLE_LEAF = 0x0D
-_CHAIN_TYPE = 12 + 2 * 32  # serial type of a 32-byte blob
+# The serial type of a 32-byte blob.
+_CHAIN_TYPE = 12 + 2 * 32
 _INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 Place = tuple[int, int]
@@ -27,13 +28,7 @@ class PageFile:
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
-        header = self._file.read(100)
-        size = (
-            int.from_bytes(header[16:18], "big")
-            if header.startswith(b"SQLite format 3\0")
-            else 4096
-        )
-        self._size = 65536 if size == 1 else size if size >= 512 and not size & (size - 1) else 4096
+        self._size = _page_size(self._file.read(100))
         self._count = -(-path.stat().st_size // self._size)
         wal = path.with_name(path.name + "-wal")
         self._wal: IO[bytes] | None = wal.open("rb") if wal.exists() else None
@@ -68,9 +63,7 @@ class PageFile:
                 continue
 
     def pairs(self, number: int) -> Iterator[tuple[str, Any]]:
-        """The rows of tables with two columns on a page: ("event", the newest address given out),
-        and chores.
-        """
+        """The rows of tables with two columns on a page: the newest seq of "event", and chores."""
         page = self.page(number)
         for offset in _cell_offsets(page, number):
             try:
@@ -81,21 +74,24 @@ class PageFile:
                 yield values[0], values[1]
 
     def row(self, place: Place, errors: str = "strict") -> TableRow:
-        """The whole row at a place, as SQLite would give it; `errors` says what to do with text
-        that is no UTF-8.
+        """The complete row at a place, as SQLite would return it.
+
+        `errors` says what to do with text that is not UTF-8.
         """
         seq, record = self._cell(self.page(place[0]), place[1])
         return TableRow._make((seq, *_decode(record, errors)[1:]))
 
     def _cell(self, page: bytes, offset: int) -> tuple[int, bytes]:
-        """A leaf cell's rowid and its whole record, overflow pages included."""
+        """A leaf cell's rowid and its complete record, overflow pages included."""
         length, offset = _varint(page, offset)
         rowid, offset = _varint(page, offset)
-        usable = self._size  # Scroll reserves no bytes at the end of a page
+        # Scroll reserves no bytes at the end of a page.
+        usable = self._size
         if length > usable - 35:
             least = (usable - 12) * 32 // 255 - 23
-            kept = least + (length - least) % (usable - 4)
-            local = kept if kept <= usable - 35 else least
+            local = least + (length - least) % (usable - 4)
+            if local > usable - 35:
+                local = least
             (overflow,) = struct.unpack_from(">I", page, offset + local)
         else:
             local, overflow = length, 0
@@ -116,9 +112,11 @@ class PageFile:
         committed: dict[int, int] = {}
         pending: dict[int, int] = {}
         at = 32
-        while (
-            len(frame := self._wal.read(24)) == 24 and frame[8:16] == header[16:24]
-        ):  # salts: this WAL generation
+        while True:
+            frame = self._wal.read(24)
+            # The salts say whether a frame belongs to this generation of the WAL.
+            if len(frame) < 24 or frame[8:16] != header[16:24]:
+                return committed
             number, commit = struct.unpack(">II", frame[:8])
             pending[number] = at + 24
             if commit:
@@ -126,7 +124,17 @@ class PageFile:
                 pending = {}
             at += 24 + self._size
             self._wal.seek(at)
-        return committed
+
+
+def _page_size(header: bytes) -> int:
+    """The page size that a file header names; the usual one if the header is damaged."""
+    size = 4096
+    if header.startswith(b"SQLite format 3\0"):
+        size = int.from_bytes(header[16:18], "big")
+    if size == 1:
+        return 65536
+    is_power_of_two = not size & (size - 1)
+    return size if size >= 512 and is_power_of_two else 4096
 
 
 def _cell_offsets(page: bytes, number: int) -> list[int]:

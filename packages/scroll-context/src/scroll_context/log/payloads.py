@@ -42,23 +42,24 @@ TEXT = "text/plain; charset=utf-8"
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _SUBFOLDER = re.compile(r"[0-9a-f]{2}")
-_UNFINISHED = "tmp"  # the folder of files that are being written
-_TEMPORARY = re.compile(r"[0-9a-f]{16}\.part")  # a name there
+# The folder of files that are being written, and the shape of their names.
+_UNFINISHED = "tmp"
+_TEMPORARY = re.compile(r"[0-9a-f]{16}\.part")
 
 
 class PayloadPlace(Protocol):
-    """Where the bytes of payloads lie: immutable objects by name. What they mean is the payload
-    store's business.
+    """Where the bytes of payloads lie: immutable objects by name.
 
+    What the bytes mean is the payload store's business.
     A name is the 64 hex digits of a payload, and perhaps more behind them. Methods raise OSError
     when the place fails.
     """
 
     def write(self, pieces: Iterable[bytes], name: Callable[[], str | None]) -> int:
-        """Store the pieces, durably and as one; `name` is asked after the last of them, and None
-        discards them.
+        """Store the pieces as one durable object. Returns its size.
 
-        Returns the size. An object of the same name is replaced.
+        `name` is called after the last piece; if it returns None, the pieces are discarded. An
+        object of the same name is replaced.
         """
         ...
 
@@ -71,11 +72,11 @@ class PayloadPlace(Protocol):
         ...
 
     def names(self, digest: str = "") -> Iterator[str]:
-        """Every name that is there, in order, or those that begin with a payload's digest."""
+        """Every stored name, in order, or those that begin with a payload's digest."""
         ...
 
     def remove(self, name: str) -> None:
-        """Delete an object; it may be gone already."""
+        """Delete an object, if it is still there."""
         ...
 
     def sync(self, name: str) -> None:
@@ -88,15 +89,16 @@ class PayloadPlace(Protocol):
 
 
 class PayloadFolder:
-    """A folder of files, in subfolders by the first two digits of their names. Safe for any number
-    of processes.
+    """A folder of files, in subfolders by the first two digits of their names.
 
+    Any number of processes may use it.
     Each subfolder is opened without following links, and files are named relative to its handle.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._durable: set[str] = set()  # subfolders whose own entry is known to be synced
+        # Subfolders whose own entry is synced.
+        self._durable: set[str] = set()
 
     def path(self, name: str) -> Path:
         return self.folder / name[:2] / name
@@ -144,7 +146,7 @@ class PayloadFolder:
             return
         with self._subfolder(_UNFINISHED) as folder:
             for name in names:
-                # It may be gone, or not ours to remove.
+                # It may be removed already, or not be ours to remove.
                 with contextlib.suppress(OSError, StoreUnsafe):
                     _remove_unlocked(name, folder)
 
@@ -154,7 +156,8 @@ class PayloadFolder:
         with self._subfolder(_UNFINISHED) as unfinished:
             handle, temporary = _new_temporary(unfinished)
             try:
-                with open(handle, "wb") as file:  # locked against sweep() until it is closed
+                # The file stays locked against sweep() until it is closed.
+                with open(handle, "wb") as file:
                     for piece in pieces:
                         file.write(piece)
                     file.flush()
@@ -183,9 +186,7 @@ class PayloadFolder:
             os.close(handle)
 
     def _make_durable(self, subfolder: str) -> None:
-        """Create a folder for digests, or make sure that the one another process created survives a
-        crash.
-        """
+        """Create a subfolder, or make sure that one from another process survives a crash."""
         if subfolder not in self._durable:
             private_folder(self.folder / subfolder)
             sync_folder(self.folder)
@@ -221,7 +222,8 @@ class PayloadStore:
 
     def __init__(self, place: Path | PayloadPlace) -> None:
         self.place: PayloadPlace = PayloadFolder(place) if isinstance(place, Path) else place
-        self._bytes: int | None = None  # in the whole place, as far as this process knows
+        # The bytes of the complete place, as far as this process knows.
+        self._bytes: int | None = None
 
     @property
     def folder(self) -> Path:
@@ -239,8 +241,9 @@ class PayloadStore:
         self.place.sweep()
 
     def put(self, body: bytes | IO[bytes] | Iterable[bytes], media_type: str) -> Payload:
-        """Store a body, streamed when it is a file or an iterable of pieces; durable when this
-        returns.
+        """Store a body; it is durable when this returns.
+
+        A file or an iterable of pieces is streamed.
         """
         with self._faults():
             if isinstance(body, bytes):
@@ -262,17 +265,17 @@ class PayloadStore:
         return self.put(pieces, media_type)
 
     def read(self, digest: str) -> bytes:
-        """The whole body, verified."""
+        """The complete body, verified."""
         return b"".join(self.chunks(digest))
 
     def text(self, digest: str) -> str:
-        """The whole body as text, verified; bytes that are not UTF-8 become U+FFFD."""
+        """The complete body as text, verified; bytes that are not UTF-8 become U+FFFD."""
         return "".join(self.text_pieces(digest))
 
     def chunks(self, digest: str) -> Iterator[bytes]:
         """The body in pieces.
 
-        The last piece is given out only after the whole has been verified.
+        The last piece comes only after the complete body has been verified.
         """
         hasher = hashlib.sha256()
         held: bytes | None = None
@@ -305,14 +308,14 @@ class PayloadStore:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         for chunk in self.chunks(digest):
             yield decoder.decode(chunk)
-        if rest := decoder.decode(b"", final=True):
+        rest = decoder.decode(b"", final=True)
+        if rest:
             yield rest
 
     def save_as(self, digest: str, target: Path) -> None:
-        """Copy the body to a new file, verified; an existing file is never overwritten, a bad copy
-        never left.
+        """Copy the body to a new file that only its owner can read.
 
-        Only its owner can read the copy.
+        An existing file is never overwritten. If the body is damaged, no copy remains.
         """
         with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             try:
@@ -323,11 +326,11 @@ class PayloadStore:
                 raise
 
     def named_by(self, kind: str, content: str, digest: str | None) -> list[str]:
-        """The payloads that an event names: its own, and in the text of a snapshot those that hold
-        its variables.
-        """
-        own = [] if digest is None else [digest]
-        return own if kind != Kind.SNAPSHOT else own + self._of_snapshot(content, digest)
+        """The payloads that an event names: its own, and for a snapshot those of its variables."""
+        digests = [] if digest is None else [digest]
+        if kind == Kind.SNAPSHOT:
+            digests += self._of_snapshot(content, digest)
+        return digests
 
     def _of_snapshot(self, content: str, digest: str | None) -> list[str]:
         try:
@@ -343,8 +346,9 @@ class PayloadStore:
         self._bytes = None
 
     def bytes_used(self) -> int:
-        """The size of everything in the place: counted once, and from then on by what this process
-        adds.
+        """The size of everything in the place.
+
+        It is counted once; from then on, this process adds what it writes.
         """
         if self._bytes is None:
             self._bytes = sum(self.stored_sizes().values())
@@ -362,32 +366,30 @@ class PayloadStore:
             return 0
 
     def lacks(self, digest: str) -> bool:
-        """Whether a body is not in its folder.
+        """Whether a body is missing in its folder.
 
-        A place elsewhere keeps track by itself of what is deleted.
+        A place elsewhere keeps track of deletions itself.
         """
-        return (
-            isinstance(self.place, PayloadFolder) and next(self.place.names(digest), None) is None
-        )
+        if not isinstance(self.place, PayloadFolder):
+            return False
+        return next(self.place.names(digest), None) is None
 
     def digests(self) -> Iterator[str]:
-        """Every payload that is there."""
+        """Every stored payload."""
         return filter(is_digest, self.place.names())
 
     def copy(self, digest: str, target: "PayloadStore") -> None:
-        """Copy a payload to another place, verified, as a backup has it."""
+        """Copy a payload to another place, verified."""
         target.put(self.chunks(digest), "")
 
     def _checked(self, digest: str) -> str:
         if not is_digest(digest):
-            check = (
-                command("verify", self.folder)
-                if isinstance(self.place, PayloadFolder)
-                else "`scroll verify`"
-            )
+            check = "`scroll verify`"
+            if isinstance(self.place, PayloadFolder):
+                check = command("verify", self.folder)
             raise PayloadMissing(
-                f"there can be no payload {digest!r:.80}: a payload's name is 64 hex digits. The event that names it "
-                f"is damaged; {check} says which."
+                f"there can be no payload {digest!r:.80}: a payload's name is 64 hex digits. The "
+                f"event that names it is damaged; {check} says which."
             )
         return digest
 
@@ -418,8 +420,8 @@ class PayloadStore:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise StoreFull(
-                    f"no room left for a payload in {where}: it was not stored, all earlier ones are safe. "
-                    "Free some space and repeat."
+                    f"no room left for a payload in {where}: it was not stored, all earlier ones "
+                    "are safe. Free some space and repeat the write."
                 ) from error
             if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
                 raise StoreReadOnly(
@@ -428,8 +430,8 @@ class PayloadStore:
             if error.errno == errno.EXDEV:
                 # The soak mounts a read-only file system over a store between two of its folders.
                 raise StoreReadOnly(
-                    f"another file system was mounted at {where} during the write. The payload was not "
-                    "stored; repeat the write."
+                    f"another file system was mounted at {where} during the write. The payload was "
+                    "not stored; repeat the write."
                 ) from error
             raise StoreError(
                 f"the device failed while storing a payload in {where}: {error}"
@@ -438,7 +440,8 @@ class PayloadStore:
 
 def missing(digest: str) -> PayloadMissing:
     return PayloadMissing(
-        f"payload {digest[:12]}… is missing. The event and its preview are intact; restore the file from a backup."
+        f"payload {digest[:12]}… is missing. The event and its preview are intact; restore the "
+        "file from a backup."
     )
 
 
@@ -450,8 +453,9 @@ def damaged(digest: str) -> PayloadDamaged:
 
 
 def excerpt(pieces: Iterable[str], most: int) -> Excerpt:
-    """A text that comes in pieces, with all of it up to `most` characters, else two thirds of them
-    and a third.
+    """A text that comes in pieces: all of it up to `most` characters, else its two ends.
+
+    The beginning gets two thirds of the characters, the end one third.
     """
     head, tail = "", ""
     longest_head = most * 2 // 3
@@ -459,10 +463,10 @@ def excerpt(pieces: Iterable[str], most: int) -> Excerpt:
     length = 0
     for piece in pieces:
         length += len(piece)
-        taken = longest_head - len(head)
-        head += piece[:taken]
+        room = longest_head - len(head)
+        head += piece[:room]
         # Twice as much as needed stays, so that a long text is not copied for each of its pieces.
-        tail += piece[taken:]
+        tail += piece[room:]
         if len(tail) > 2 * longest_tail + CHUNK:
             tail = tail[-longest_tail:]
     tail = tail[max(0, len(tail) - longest_tail) :]
@@ -482,10 +486,12 @@ def hashed(pieces: Iterable[bytes], hasher: "hashlib._Hash") -> Iterator[bytes]:
 
 
 def _pieces(body: IO[bytes] | Iterable[bytes]) -> Iterable[bytes]:
-    return body if not hasattr(body, "read") else iter(lambda: body.read(CHUNK), b"")
+    if hasattr(body, "read"):
+        return iter(lambda: body.read(CHUNK), b"")
+    return body
 
 
-# handles -------------------------------------------------------------------------------------------------
+# handles ------------------------------------------------------------------------------------------
 
 
 class PayloadRef:
@@ -504,7 +510,7 @@ class PayloadRef:
 
 
 class ToolResultRef(PayloadRef):
-    """Text: a tool's result, a long message, a cell's whole output."""
+    """Text: a tool's result, a long message, a cell's complete output."""
 
     def text(self) -> str:
         return self._payloads.text(self.digest)
@@ -518,11 +524,11 @@ class ToolResultRef(PayloadRef):
             ) from error
 
     def lines(self) -> Iterator[str]:
-        """The lines, one at a time, without holding the whole text."""
+        """The lines, one at a time, without holding the complete text."""
         rest = ""
         for piece in self._payloads.text_pieces(self.digest):
-            *whole, rest = (rest + piece).split("\n")
-            yield from whole
+            *lines, rest = (rest + piece).split("\n")
+            yield from lines
         if rest:
             yield rest
 

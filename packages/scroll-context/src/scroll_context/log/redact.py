@@ -36,15 +36,15 @@ _KEY_HEAD = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[A-Za-z0-9+/=\s\\]{0,20000}"
 )
 
-# of a token: not inside a word, but behind a line break of JSON text
+# The start of a token: not inside a word, but after a line break in JSON text.
 _START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 _LOOSE_START = r"(?:^|[^A-Za-z0-9]|\\[nrt])"
 _ASSIGNED = r"""["']?\]?[ ]{0,40}(?:=>|::|:=|=|:|[ ])[ ]{0,40}["']?"""
 _NAMED = r"[\w-]{0,40}(?:key|pwd?|password|pass|token)" + _ASSIGNED
 _SHAPES = (
-    # A kind and how a secret of it begins and goes on. A group holds the secret where the shape is
-    # more than that.
-    ("Anthropic key", r"sk-ant-[A-Za-z0-9_-]{20,}"),  # before OpenAI's, which it has the shape of
+    # Each entry has a kind of secret and its shape. If the shape covers more than the secret, a
+    # group marks the secret. Anthropic keys come before OpenAI's, whose shape they also have.
+    ("Anthropic key", r"sk-ant-[A-Za-z0-9_-]{20,}"),
     ("OpenAI key", r"sk-(?:proj-|svcacct-|admin-)?(?=[A-Za-z_-]{0,200}\d)[A-Za-z0-9_-]{20,}"),
     ("Google API key", r"AIza[A-Za-z0-9_-]{35,}"),
     ("Google OAuth token", r"ya29\.[A-Za-z0-9_-]{20,}"),
@@ -61,7 +61,8 @@ _SHAPES = (
     (
         "Cloudant or SoftLayer key",
         (
-            r"(?i:(?:cloudant|clou|cl|softlayer|sl)[_-]?(?:api)?[_-]?(?:key|pwd?|password|pass|token)"
+            r"(?i:(?:cloudant|clou|cl|softlayer|sl)[_-]?(?:api)?"
+            r"[_-]?(?:key|pwd?|password|pass|token)"
             rf"{_ASSIGNED}([0-9a-z]{{64}}|[a-z]{{24}})(?![0-9a-z]))"
         ),
     ),
@@ -77,10 +78,8 @@ _SHAPES = (
         "GitLab token",
         r"(?:gl(?:pat|dt|ft|soat|rt|cbt|imt|ptt|agent|oas)-|GR1348941)[A-Za-z0-9_-]{20,}",
     ),
-    (
-        "kernel name",
-        r"scroll_kernel_[0-9a-f]{32}",
-    ),  # of the MCP server, which is good for the client that has it
+    # A client that has the name of a kernel of the MCP server may use that kernel.
+    ("kernel name", r"scroll_kernel_[0-9a-f]{32}"),
     ("Hugging Face token", r"hf_[A-Za-z0-9]{30,}"),
     ("JSON Web Token", r"eyJ[A-Za-z0-9_=-]{1,1000}\.[A-Za-z0-9_=-]+(?:\.[A-Za-z0-9_+/=-]*)?"),
     ("Mailchimp key", r"[0-9a-z]{32}-us[0-9]{1,2}"),
@@ -98,7 +97,8 @@ _SHAPES = (
     (
         ".env line",
         (
-            r"(?:[A-Z]{0,12}(?:SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)|(?<=_)(?:PASS|PWD))(?:_?\d{1,3})?"
+            r"(?:[A-Z]{0,12}(?:SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)|(?<=_)(?:PASS|PWD))"
+            r"(?:_?\d{1,3})?"
             r"""(?:=|[ ]=[ ](?=["']))["']?([^\s"'`$<{(\[\\][^\s"'`\\]{3,})"""
         ),
     ),
@@ -119,8 +119,10 @@ _IN_ADDRESSES = (
     (
         "token in a URL",
         (
-            r"(?i:[?&#](?:access_?token|refresh_?token|id_?token|token|api_?key|key|auth|sig|signature|client_?secret|secret"
-            r"|passw(?:or)?d|x-amz-(?:signature|credential|security-token))=(?=[a-z%._~+/-]{0,200}\d)([a-z0-9%._~+/=-]{12,}))"
+            r"(?i:[?&#](?:access_?token|refresh_?token|id_?token|token|api_?key|key|auth|sig"
+            r"|signature|client_?secret|secret|passw(?:or)?d"
+            r"|x-amz-(?:signature|credential|security-token))="
+            r"(?=[a-z%._~+/-]{0,200}\d)([a-z0-9%._~+/=-]{12,}))"
         ),
     ),
 )
@@ -139,53 +141,49 @@ def find_secrets(text: str) -> list[Secret]:
     data = text.encode("utf-8", "surrogatepass")
     if _suspect().search(data) is None:
         return []
-    found = [Secret("private key", *match.span()) for match in _KEY_BLOCK.finditer(text)]
-    found += [Secret("private key", *match.span()) for match in _KEY_HEAD.finditer(text)]
+    secrets = [Secret("private key", *match.span()) for match in _KEY_BLOCK.finditer(text)]
+    secrets += [Secret("private key", *match.span()) for match in _KEY_HEAD.finditer(text)]
     for kind, loose, pattern in _patterns():
         if loose.search(data) is not None:
-            found += [
+            secrets += [
                 Secret(kind, *match.span(match.lastindex or 0)) for match in pattern.finditer(text)
             ]
-    chosen: list[Secret] = []
-    for one in sorted(found, key=lambda secret: (secret.start, -secret.end)):
-        if not chosen or one.start >= chosen[-1].end:
-            chosen.append(one)
-    return chosen
+    outermost: list[Secret] = []
+    for secret in sorted(secrets, key=lambda secret: (secret.start, -secret.end)):
+        if not outermost or secret.start >= outermost[-1].end:
+            outermost.append(secret)
+    return outermost
 
 
 @functools.cache
 def _suspect() -> Any:
     """One pattern that matches wherever a shape may."""
-    inside, anywhere = (
-        "|".join(_loose(shape) for _, shape in shapes) for shapes in (_SHAPES, _IN_ADDRESSES)
-    )
-    return _linear(f"-----BEGIN [A-Z0-9 ]*PRIVATE KEY|{_LOOSE_START}(?:{inside})|{anywhere}")
+    tokens = "|".join(_loose(shape) for _, shape in _SHAPES)
+    addresses = "|".join(_loose(shape) for _, shape in _IN_ADDRESSES)
+    return _linear(f"-----BEGIN [A-Z0-9 ]*PRIVATE KEY|{_LOOSE_START}(?:{tokens})|{addresses}")
 
 
 @functools.cache
 def _patterns() -> tuple[tuple[str, Any, "re.Pattern[str]"], ...]:
-    """Each kind with a pattern that finds out fast whether the shape may be there, and the shape
-    itself.
-    """
-    begun = [
+    """Each kind with its shape, before it a fast pattern that matches wherever the shape may."""
+    shapes = [
         (kind, f"{_LOOSE_START}(?:{_loose(shape)})", f"{_START}(?:{shape})")
         for kind, shape in _SHAPES
     ]
-    shapes = [*begun, *((kind, _loose(shape), shape) for kind, shape in _IN_ADDRESSES)]
+    shapes += [(kind, _loose(shape), shape) for kind, shape in _IN_ADDRESSES]
     return tuple(
         (kind, _linear(loose), re.compile(shape, re.ASCII)) for kind, loose, shape in shapes
     )
 
 
 def _loose(shape: str) -> str:
-    """A shape without what it looks ahead or back to, which RE2 cannot do: it matches at least
-    where the shape does.
-    """
+    """A shape without lookaround, which RE2 lacks. It matches at least where the shape does."""
     return re.sub(r"\(\?<?[=!](?:\[[^]]*\]|[^()\[\]])*\)", "", shape)
 
 
 def _linear(pattern: str) -> Any:
-    import re2  # only when something is to be redacted
+    # Imported only when something is to be redacted.
+    import re2
 
     options = re2.Options()
     options.never_capture = True
@@ -203,14 +201,15 @@ class Redactor:
 
     def __init__(self) -> None:
         self._key = make_key()
-        self.replaced: Counter[str] = Counter()  # how many secrets of each kind so far
+        self.replaced: Counter[str] = Counter()
+        """How many secrets of each kind were replaced so far."""
 
     def text(self, text: str) -> str:
-        found = find_secrets(text)
-        self.replaced.update(one.kind for one in found)
+        secrets = find_secrets(text)
+        self.replaced.update(secret.kind for secret in secrets)
         parts: list[str] = []
         end = 0
-        for secret in found:
+        for secret in secrets:
             value = text[secret.start : secret.end]
             parts += (text[end : secret.start], self.marker(secret.kind, value))
             end = secret.end
@@ -227,16 +226,13 @@ class Redactor:
         if not Payload("", 0, media_type).is_text and not _is_unlabelled_text(body, media_type):
             return body
         encoding = _encoding_of(body)
-        text = body.decode(encoding, "surrogateescape" if encoding == "utf-8" else "surrogatepass")
+        errors = "surrogateescape" if encoding == "utf-8" else "surrogatepass"
+        text = body.decode(encoding, errors)
         redacted = self.text(text)
-        if redacted == text:
-            return body
-        return redacted.encode(
-            encoding, "surrogateescape" if encoding == "utf-8" else "surrogatepass"
-        )
+        return body if redacted == text else redacted.encode(encoding, errors)
 
     def marker(self, kind: str, value: str) -> str:
-        """What stands in the place of a secret."""
+        """The text that replaces a secret."""
         return f"[redacted {kind} {self.fingerprint(value)}]"
 
     def fingerprint(self, value: str) -> str:
@@ -262,9 +258,9 @@ class Redactor:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self._value(name): self._value(one) for name, one in value.items()}
+            return {self._value(name): self._value(item) for name, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self._value(one) for one in value]
+            return [self._value(item) for item in value]
         return value
 
 
@@ -296,7 +292,7 @@ def _is_unlabelled_text(body: bytes, media_type: str) -> bool:
 
 
 def _encoding_of(body: bytes) -> str:
-    """UTF-8, unless the body begins with the mark of UTF-16 and has whole characters of it."""
+    """UTF-8, unless the body begins with the mark of UTF-16 and has only complete characters."""
     if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and len(body) % 2 == 0:
         return "utf-16-le" if body.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
     return "utf-8"
@@ -323,8 +319,8 @@ def scan(log: EventLog, progress: Progress | None = None) -> Iterator[Finding]:
         metadata = msgspec.json.encode(event.metadata).decode() if event.metadata else ""
         seen: set[str] = set()
         for text in (log.text_or_preview(event), event.headline, metadata):
-            for one in find_secrets(text):
-                value = text[one.start : one.end]
+            for secret in find_secrets(text):
+                value = text[secret.start : secret.end]
                 if value not in seen:
                     seen.add(value)
-                    yield Finding(event.seq, one.kind, redactor.fingerprint(value), value)
+                    yield Finding(event.seq, secret.kind, redactor.fingerprint(value), value)

@@ -20,15 +20,21 @@ from scroll_context.log.payloads import TEXT, PayloadStore, is_digest
 from scroll_context.log.times import recorded
 from scroll_context.origin import DAMAGED
 
-INLINE_LIMIT = 32 * 1024  # bytes of UTF-8 a row may hold
-PREVIEW = 2_000  # characters of an externalised body that stay in the row
-METADATA_LIMIT = 8 << 20  # bytes of JSON
-LONGEST_ID = 1_000  # characters of the name of a session, an agent or a task
-ERASED = "[erased]"  # the content of an erased row
+INLINE_LIMIT = 32 * 1024
+"""The most bytes of UTF-8 that a row may hold."""
+PREVIEW = 2_000
+"""How many characters of a payload's text stay in the row."""
+METADATA_LIMIT = 8 << 20
+"""The most bytes of JSON in the metadata of a row."""
+LONGEST_ID = 1_000
+"""The most characters in a session name, an agent id or a task."""
+ERASED = "[erased]"
+"""The content of an erased row."""
 ERASED_METADATA = '{"erased":true}'
 IS_ERASED = "(leaf IS NOT NULL AND nonce IS NULL)"
 """The condition in SQL that a row of the log was erased."""
-UNREADABLE = "[unreadable]"  # the content of a row of a shared log that this host could not read
+UNREADABLE = "[unreadable]"
+"""The content of a row of a shared log that this host could not read."""
 UNREADABLE_METADATA = '{"unreadable":true}'
 
 _LABELS = (
@@ -79,7 +85,7 @@ class PreparedRow(msgspec.Struct, frozen=True):
 
     @property
     def bytes(self) -> int:
-        """What the row takes in the log file, about."""
+        """The approximate size of the row in the log file."""
         return sum(
             len(value) if value.isascii() else len(value.encode())
             for value in self.columns
@@ -98,26 +104,24 @@ def prepare(
 
     This is the one place that decides between row and payload. `content` stays in the row up to the
     inline limit, and beyond it becomes a payload of `media_type` with a preview in the row. A
-    `body` always becomes a payload: bytes, or a text of which `content` is what a reader is shown
-    first.
+    `body` (bytes or text) always becomes a payload, and `content` is its preview.
     """
     _check(draft)
     metadata = draft.metadata
     content = draft.content
-    if not content.isascii() and (cleaned := without_surrogates(content)) != content:
-        content, metadata = cleaned, {**metadata, "replaced_surrogates": True}
+    if not content.isascii():
+        content = without_surrogates(content)
+        if content != draft.content:
+            metadata = {**metadata, "replaced_surrogates": True}
     payload = draft.payload
     if body is not None:
         if isinstance(body, bytes):
             payload = payloads.put(body, media_type)
         else:
             payload = payloads.put_text(without_surrogates(body), media_type)
-    elif (
-        payload is None
-        and len(content) > INLINE_LIMIT // 4
-        and len(content.encode()) > INLINE_LIMIT
-    ):
-        payload, content = payloads.put_text(content, media_type), content[:PREVIEW]
+    elif payload is None and _is_over_inline_limit(content):
+        payload = payloads.put_text(content, media_type)
+        content = content[:PREVIEW]
     columns = EventColumns(
         session_id=draft.session_id,
         agent_id=draft.agent_id,
@@ -144,6 +148,11 @@ def prepare(
     return PreparedRow(columns, nonce, leaf_of(nonce, columns))
 
 
+def _is_over_inline_limit(text: str) -> bool:
+    """Whether a text needs too many bytes for a row. Short texts are not encoded to find out."""
+    return len(text) > INLINE_LIMIT // 4 and len(text.encode()) > INLINE_LIMIT
+
+
 def put_again(
     row: PreparedRow,
     draft: Draft,
@@ -152,11 +161,10 @@ def put_again(
     *,
     media_type: str = TEXT,
 ) -> None:
-    """Store the body of a recorded row once more, if an erasure in another process has just removed
-    an equal one.
+    """Store the body of a recorded row again, if another process has just erased an equal one.
 
-    That erasure found no event that named it. From now on one does, so no later erasure removes it
-    by mistake.
+    That erasure found no event that named the body. From now on this row does, so no later erasure
+    removes the body by mistake.
     """
     digest = row.columns.payload
     if digest is not None and payloads.lacks(digest):
@@ -164,7 +172,7 @@ def put_again(
 
 
 def is_blank(row: TableRow) -> bool:
-    """Whether an erased row holds nothing but what it may keep."""
+    """Whether an erased row holds only what it may keep."""
     own_words = (row.name, row.headline)
     payload = (row.payload, row.payload_size, row.payload_type)
     return (
@@ -270,21 +278,21 @@ def _as_text(value: Any) -> str:
 
 
 def number_at(path: str, most: float = 1e15) -> str:
-    """SQL for a number in the metadata; NULL where there is none, or where the metadata is not
-    JSON.
+    """SQL for a number in the metadata; NULL if there is none, or the metadata is not JSON.
 
-    Metadata of any shape may have come from an import, and a flipped bit may have spoilt it. The
-    largest number keeps a sum from becoming infinite.
+    Metadata may have any shape after an import, and may be damaged. `most` limits each number, so
+    that a sum cannot become infinite.
     """
     place = f"'$.{path}'"
     return (
-        f"CASE WHEN json_valid(metadata) THEN CASE WHEN json_type(metadata, {place}) IN ('integer', 'real') "
+        "CASE WHEN json_valid(metadata) THEN "
+        f"CASE WHEN json_type(metadata, {place}) IN ('integer', 'real') "
         f"THEN max(0, min(json_extract(metadata, {place}), {most:.0f})) END END"
     )
 
 
 def text_at(path: str) -> str:
-    """SQL for a text in the metadata; NULL where there is none, or where the metadata is not JSON."""
+    """SQL for a text in the metadata; NULL if there is none, or the metadata is not JSON."""
     place = f"'$.{path}'"
     return (
         f"CASE WHEN json_valid(metadata) THEN CASE WHEN json_type(metadata, {place}) = 'text' "
@@ -295,7 +303,7 @@ def text_at(path: str) -> str:
 def _metadata(text: str) -> dict[str, Any]:
     """The metadata of a row.
 
-    What damage has made unreadable is shown as it is: the rest of the row is still good.
+    Damaged metadata is returned as its text, since the rest of the row is still good.
     """
     try:
         return _decode_metadata(text)
@@ -332,15 +340,18 @@ def _check(draft: Draft) -> None:
                 )
     if len(draft.session_id) + len(draft.agent_id) + len(draft.task_id) > LONGEST_ID:
         for field in ("session_id", "agent_id", "task_id"):
-            if len(value := getattr(draft, field)) > LONGEST_ID:
+            value = getattr(draft, field)
+            if len(value) > LONGEST_ID:
                 raise BadInput(
-                    f"{field} has {len(value):,} characters, more than {LONGEST_ID:,}: {value[:40]!r}…"
+                    f"{field} has {len(value):,} characters, more than {LONGEST_ID:,}: "
+                    f"{value[:40]!r}…"
                 )
     if not draft.kind:
         raise BadInput("an event needs a kind")
     if draft.payload is not None and not is_digest(draft.payload.digest):
         raise BadInput(
-            f"{draft.payload.digest!r:.80} is not the digest of a payload; store the body first, with put()"
+            f"{draft.payload.digest!r:.80} is not the digest of a payload; store the body first, "
+            "with put()"
         )
     if draft.created_at:
         try:
@@ -352,7 +363,7 @@ def _check(draft: Draft) -> None:
 
 
 def _are_plain(labels: tuple[Any, ...]) -> bool:
-    """Whether all are ASCII text, as they nearly always are, at one glance instead of eleven."""
+    """Whether all labels are ASCII text, which they nearly always are. One check instead of 11."""
     try:
         return "".join(labels).isascii()
     except TypeError:

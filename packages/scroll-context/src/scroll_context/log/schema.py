@@ -1,5 +1,4 @@
-"""What the log file looks like inside: tables, guards, versions, and how a file is created or
-opened.
+"""The inside of the log file: tables, guards, versions, and how a file is created or opened.
 
 A log file is created complete, under a temporary name, and linked into place, so that no process
 ever meets half of one. The guards live in the file: SQLite itself refuses UPDATE, DELETE and every
@@ -38,9 +37,11 @@ from scroll_context.errors import (
 from scroll_context.files import sync_folder
 from scroll_context.log import ownership
 
-APPLICATION_ID = 0x5343524C  # "SCRL"
+# The letters "SCRL".
+APPLICATION_ID = 0x5343524C
 LOG_NAME = "log.db"
-UNFINISHED = ".creating-"  # prefix of files that are being created
+UNFINISHED = ".creating-"
+"""The prefix of files that are being created."""
 
 _logger = logging.getLogger("scroll_context.store")
 
@@ -96,7 +97,7 @@ one has no code for older files.
 class Translated:
     """Turns SQLite's errors on `path` into ours, each with its remedy.
 
-    A class: every read and append enters it.
+    It is a class, since every read and append enters it and generators are slower.
     """
 
     def __init__(self, path: Path) -> None:
@@ -113,14 +114,15 @@ class Translated:
     ) -> None:
         if isinstance(error, sqlite3.Error):
             raise _explain(error, self._path) from error
-        if isinstance(error, UnicodeDecodeError):  # SQLite quoted a damaged schema in its error
+        if isinstance(error, UnicodeDecodeError):
+            # SQLite quoted a damaged schema in its error.
             raise _damaged(error, self._path) from error
 
 
 def _damaged(error: Exception, path: Path) -> StoreDamaged:
     return StoreDamaged(
-        f"{path} is damaged ({error}). Nothing was changed. {command('salvage', path)} recovers every legible event "
-        "into a new log and keeps this file."
+        f"{path} is damaged ({error}). Nothing was changed. {command('salvage', path)} recovers "
+        "every legible event into a new log and keeps this file."
     )
 
 
@@ -133,13 +135,14 @@ def _explain(error: sqlite3.Error, path: Path) -> StoreError | BadInput:
             )
         case sqlite3.SQLITE_FULL:
             return StoreFull(
-                f"no room left for {path}: this append was not recorded, all earlier ones are safe. "
-                "Free some space and repeat it."
+                f"no room left for {path}: this append was not recorded, all earlier ones are "
+                "safe. Free some space and repeat it."
             )
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return StoreReadOnly(
                 f"{path} cannot be opened or written ({error}); nothing was changed. "
-                "Check its permissions and those of its folder, or copy the store to a place of your own."
+                "Check its permissions and those of its folder, or copy the store to a place of "
+                "your own."
             )
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             return _damaged(error, path)
@@ -147,12 +150,13 @@ def _explain(error: sqlite3.Error, path: Path) -> StoreError | BadInput:
             return BadInput(f"{path} refused the event: {error}")
         case sqlite3.SQLITE_IOERR:
             return StoreError(
-                f"the device failed while Scroll used {path} ({error}); acknowledged events are safe. "
-                "Check the disk (space, quota, mount) and try again."
+                f"the device failed while Scroll used {path} ({error}); acknowledged events are "
+                "safe. Check the disk (space, quota, mount) and try again."
             )
         case _:
             return StoreError(
-                f"SQLite failed on {path}: {error}. {command('verify', path)} tells whether the file is damaged."
+                f"SQLite failed on {path}: {error}. {command('verify', path)} tells whether the "
+                "file is damaged."
             )
 
 
@@ -162,11 +166,10 @@ def command(name: str, log: Path) -> str:
 
 
 def tolerates(database: sqlite3.Connection, error: sqlite3.Error) -> bool:
-    """Whether the error is text that is no UTF-8, which a flipped bit makes of it and this
-    connection now tolerates.
+    """Whether the error is text that is not UTF-8, which this connection tolerates from now on.
 
-    The bad bytes read as U+FFFD from here on, so that they hide nothing but themselves; `verify`
-    names the row.
+    A flipped bit can damage text so. The bad bytes are read as U+FFFD, so that the rest of the text
+    stays readable; `verify` names the row.
     """
     if not str(error).startswith("Could not decode to UTF-8"):
         return False
@@ -175,14 +178,16 @@ def tolerates(database: sqlite3.Connection, error: sqlite3.Error) -> bool:
 
 
 def create(folder: Path, fill: Callable[[sqlite3.Connection], None] | None = None) -> None:
-    """Create `folder/log.db` atomically, with what `fill` inserts; another process may win the race
-    to create it.
+    """Create `folder/log.db` atomically, with the rows that `fill` inserts.
+
+    If another process creates it first, that file stays.
     """
     path = folder / LOG_NAME
     try:
         private_folder(folder)
         handle, name = tempfile.mkstemp(prefix=UNFINISHED, dir=folder)
-        os.fchmod(handle, 0o600)  # SQLite gives its WAL files the mode of the log
+        # SQLite gives its WAL files the mode of the log.
+        os.fchmod(handle, 0o600)
     except OSError as error:
         raise StoreReadOnly(
             f"cannot create a store in {folder}: {error.strerror}. Nothing was changed."
@@ -199,7 +204,8 @@ def create(folder: Path, fill: Callable[[sqlite3.Connection], None] | None = Non
                 if fill is not None:
                     fill(database)
             finally:
-                database.close()  # the last close checkpoints and removes the WAL
+                # The last close checkpoints the WAL and removes it.
+                database.close()
         with contextlib.suppress(FileExistsError):
             os.link(name, path)
         sync_folder(folder)
@@ -208,7 +214,7 @@ def create(folder: Path, fill: Callable[[sqlite3.Connection], None] | None = Non
 
 
 def is_vacant(folder: Path) -> bool:
-    """Whether a store may be created here: nothing is there but files of others who create one now."""
+    """Whether a store may be created here: the folder is empty, or others are creating one now."""
     if folder.is_symlink():
         return False
     if not folder.exists():
@@ -227,7 +233,8 @@ def locate(folder: Path) -> Path:
         if ownership.check_folder(folder).st_mode & 0o077:
             _make_store_private(folder)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        pass  # which is explained below, or by SQLite
+        # The code below, or SQLite, explains this.
+        pass
     except StoreUnsafe:
         # A folder of other things may hold links; the error below says that it is not a store.
         if folder.is_symlink() or os.path.lexists(path):
@@ -240,13 +247,13 @@ def locate(folder: Path) -> Path:
         )
     if any((folder / part).exists() for part in ("payloads", "index")):
         raise StoreDamaged(
-            f"{folder} has payloads or an index but no {LOG_NAME}. Scroll will not put an empty log in its place: "
-            "restore the file from a backup."
+            f"{folder} has payloads or an index but no {LOG_NAME}. Scroll will not put an empty "
+            "log in its place: restore the file from a backup."
         )
     if folder.is_dir() and not is_vacant(folder):
         raise NotAStore(
-            f"{folder} holds other files and no store. A store needs a folder of its own: name a new one, such as "
-            f"{str(folder / 'scroll')!r}."
+            f"{folder} holds other files and no store. A store needs a folder of its own: name a "
+            f"new one, such as {str(folder / 'scroll')!r}."
         )
     raise NotAStore(
         f"there is no store in {folder}. Store({str(folder)!r}, create=True) creates one."
@@ -289,25 +296,25 @@ def begin(database: sqlite3.Connection, path: Path, patience: float) -> None:
         if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
             raise
         raise StoreLocked(
-            f"another process has held the write lock of {path} for {patience:g} s; nothing was changed. "
-            "Try again when it is done."
+            f"another process has held the write lock of {path} for {patience:g} s; nothing was "
+            "changed. Try again when it is done."
         ) from error
 
 
 def closed(path: Path, purpose: str) -> StoreClosed:
-    """The error for whoever uses what was closed."""
+    """The error for using a log that was closed."""
     return StoreClosed(f"{path} was closed; open the store again to {purpose}")
 
 
 def frozen_uri(path: Path) -> str:
-    """How to read a cleanly closed log on a medium that cannot be written, where SQLite cannot make
-    its WAL files.
+    """The URI to read a cleanly closed log on a read-only medium, where SQLite cannot create its
+    WAL files.
     """
     wal = path.with_name(path.name + "-wal")
     if wal.exists() and wal.stat().st_size > 0:
         raise StoreReadOnly(
-            f"{path} was not closed cleanly and its folder cannot be written, so its newest events cannot be read. "
-            "Copy the folder to a writable place and open it there."
+            f"{path} was not closed cleanly and its folder cannot be written, so its newest events "
+            "cannot be read. Copy the folder to a writable place and open it there."
         )
     return f"{path.absolute().as_uri()}?mode=ro&immutable=1"
 
@@ -319,21 +326,22 @@ def _check(database: sqlite3.Connection, path: Path) -> None:
         raise NotAStore(f"{path} is an SQLite database, but not a Scroll log. Nothing was changed.")
     if version > FORMAT_VERSION:
         raise StoreTooNew(
-            f"{path} has format {version}; this version of Scroll reads format {FORMAT_VERSION}. Nothing was changed. "
-            "Upgrade scroll-context, or export the store with the version that wrote it."
+            f"{path} has format {version}; this version of Scroll reads format {FORMAT_VERSION}. "
+            "Nothing was changed. Upgrade scroll-context, or export the store with the version "
+            "that wrote it."
         )
     if version < FORMAT_VERSION:
         raise StoreTooOld(
-            f"{path} has format {version}; this version of Scroll reads format {FORMAT_VERSION}. Nothing was changed. "
-            "Export the store with the older version (`scroll export`) and import that file into a new store."
+            f"{path} has format {version}; this version of Scroll reads format {FORMAT_VERSION}. "
+            "Nothing was changed. Export the store with the older version (`scroll export`) and "
+            "import that file into a new store."
         )
 
 
 def private_folder(folder: Path) -> Path:
-    """Create a folder of a store, which only its owner can enter, whatever the umask; close one
-    that exists.
+    """Create a folder of a store that only its owner can enter, or close an existing one to others.
 
-    A link in its place, or a folder of another user, is refused.
+    The umask does not matter. A link in its place, or a folder of another user, is refused.
     """
     is_new = False
     with contextlib.suppress(FileExistsError):
@@ -343,9 +351,8 @@ def private_folder(folder: Path) -> Path:
     try:
         mode = 0o777 if is_new else stat.S_IMODE(os.fstat(handle).st_mode)
         if mode & 0o077:
-            with contextlib.suppress(
-                OSError
-            ):  # it is root's, or on a medium that cannot be written
+            # The folder may belong to root, or be on a read-only medium.
+            with contextlib.suppress(OSError):
                 os.fchmod(handle, mode & 0o700)
     finally:
         os.close(handle)
@@ -359,12 +366,12 @@ def _make_store_private(folder: Path) -> None:
 
 
 def make_private(path: Path) -> bool:
-    """Take away what others may do with a file or folder of a store, where it is ours to take;
-    whether they could.
+    """Remove other users' permissions from a file or folder of a store, if it is ours.
+
+    Returns whether others had any.
     """
-    with contextlib.suppress(
-        OSError
-    ):  # it is not there, another user's, or on a medium that cannot be written
+    # It may be missing, belong to another user, or be on a read-only medium.
+    with contextlib.suppress(OSError):
         mode = stat.S_IMODE(path.stat().st_mode)
         if mode & 0o077:
             path.chmod(mode & 0o700)
@@ -373,7 +380,7 @@ def make_private(path: Path) -> bool:
 
 
 def size_of(file: Path) -> int:
-    """The bytes of a file; 0 for a folder, and for what is not there or has just gone."""
+    """The bytes of a file; 0 for a folder, and for a file that is missing or was just removed."""
     try:
         return file.stat().st_size if file.is_file() else 0
     except FileNotFoundError:
@@ -381,11 +388,9 @@ def size_of(file: Path) -> int:
 
 
 def try_lock(handle: int) -> bool:
-    """Take the exclusive lock of an open file or folder; False when another opening of it holds the
-    lock.
+    """Take the exclusive lock of an open file or folder; False if another handle has the lock.
 
-    The lock goes when the handle is closed, and so with the process that held it, however that
-    ended.
+    The lock ends when the handle is closed, so also with the process that held it.
     """
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

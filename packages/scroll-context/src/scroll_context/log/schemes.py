@@ -65,8 +65,8 @@ def installed_scheme(address: str) -> StoreScheme:
     distribution = DISTRIBUTIONS.get(scheme)
     if distribution is None:
         raise BadInput(
-            f"no installed package opens {scheme}:// addresses. Name a folder, or install a package "
-            f"that registers {scheme!r} in the entry-point group {GROUP}."
+            f"no installed package opens {scheme}:// addresses. Name a folder, or install a "
+            f"package that registers {scheme!r} in the entry-point group {GROUP}."
         )
     raise BadInput(
         f"a {scheme}:// address needs {distribution}, which is not installed. "

@@ -25,7 +25,8 @@ def bound(value: str | dt.date, *, upper: bool) -> str:
     if match is None:
         raise _unreadable(text)
     *parts, fraction, zone = match.groups()
-    year, month, day, hour, minute, second = [None if part is None else int(part) for part in parts]
+    numbers = [None if part is None else int(part) for part in parts]
+    year, month, day, hour, minute, second = numbers
     try:
         begin = dt.datetime(year or 0, month or 1, day or 1, hour or 0, minute or 0, second or 0)
     except ValueError:
@@ -35,9 +36,9 @@ def bound(value: str | dt.date, *, upper: bool) -> str:
     microseconds = (fraction or "").ljust(6, "9" if upper else "0")[:6]
     moment = begin.replace(microsecond=int(microseconds), tzinfo=_zone(zone, text))
     if upper:
-        moment = moment.replace(
-            minute=59 if minute is None else minute, second=59 if second is None else second
-        )
+        last_minute = 59 if minute is None else minute
+        last_second = 59 if second is None else second
+        moment = moment.replace(minute=last_minute, second=last_second)
     try:
         utc = moment.astimezone(dt.UTC).replace(tzinfo=None)
     except OverflowError:
@@ -52,7 +53,7 @@ def recorded(created_at: str) -> str:
         return created_at
     try:
         moment = dt.datetime.fromisoformat(created_at)
-        return created_at if not moment.utcoffset() else moment.astimezone(dt.UTC).isoformat()
+        return moment.astimezone(dt.UTC).isoformat() if moment.utcoffset() else created_at
     except (ValueError, OverflowError):
         return created_at
 
@@ -76,6 +77,6 @@ def _zone(zone: str, text: str) -> dt.tzinfo:
 
 def _unreadable(text: str) -> BadInput:
     return BadInput(
-        f"{text[:80]!r} is not a date or time: write one such as 2024-07, 2024-07-31, 2024-07-31T10:30 "
-        "or 2024-07-31T10:30+02:00"
+        f"{text[:80]!r} is not a date or time: write one such as 2024-07, 2024-07-31, "
+        "2024-07-31T10:30 or 2024-07-31T10:30+02:00"
     )

@@ -23,17 +23,20 @@ from scroll_context.log.chain import GENESIS
 from scroll_context.log.columns import ALL_COLUMNS, TableRow
 from scroll_context.log.keys import key_file, keyed_hash, make_key, read_key
 from scroll_context.log.payloads import PayloadStore
+from scroll_context.log.readers import PAGE
 from scroll_context.log.rows import PreparedRow
 
-# a file of a folder that is a copy of a shared store: only its server is appended to
 REPLICA = "replica.json"
-ERASED_KEY = "erased:"  # how the source key of an erased event begins
+"""A file that marks a folder as the local copy of a shared store. Only the server is appended to.
+"""
+ERASED_KEY = "erased:"
+"""The prefix of an erased event's source key."""
 INSERT = (
     f"INSERT INTO event ({', '.join(ALL_COLUMNS)}) VALUES ({', '.join('?' * len(ALL_COLUMNS))})"
 )
-_AT_ONCE = 500  # source keys looked up by one query
-ROOMY = 100  # a device with so many times the bytes that must stay free is looked at again
-ROOMY_FOR = 1.0  # only after so many seconds
+# A device with ROOMY times the bytes that must stay free is checked again after ROOMY_FOR seconds.
+ROOMY = 100
+ROOMY_FOR = 1.0
 
 _logger = logging.getLogger("scroll_context.store")
 
@@ -41,11 +44,13 @@ _logger = logging.getLogger("scroll_context.store")
 class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How large a store may get.
 
-    What would go beyond is refused before it is written; everything else goes on.
+    An append beyond the limits is refused before it is written; everything else continues to work.
     """
 
-    max_bytes: int | None = None  # log and payloads together; None for as much as there is
-    min_free: int = 8 << 20  # bytes that stay free on the device
+    # Log and payloads together; None for no limit.
+    max_bytes: int | None = None
+    # Bytes that stay free on the device.
+    min_free: int = 8 << 20
 
 
 class FileWriter:
@@ -59,17 +64,18 @@ class FileWriter:
         self.payloads = payloads
         self._lock_timeout = lock_timeout
         self._limits = limits
-        self._roomy_until = 0.0  # the device had so much room that it need not be looked at before
+        # Until then, the free space of the device need not be looked at again.
+        self._roomy_until = 0.0
 
     def write(self, rows: Sequence[tuple[PreparedRow, int | None]]) -> list[Written]:
         if self.connection is None:
             self.connection = schema.connect(self.path, writable=True)
-            self.connection.execute(
-                "PRAGMA busy_timeout = 0"
-            )  # waiting is done in _take_lock, with jitter
+            # `_take_lock` waits, with jitter.
+            self.connection.execute("PRAGMA busy_timeout = 0")
         self._check_room()
         database = self.connection
-        if database.in_transaction:  # a second Ctrl-C, during the rollback after the first
+        if database.in_transaction:
+            # A second Ctrl-C came during the rollback after the first.
             database.execute("ROLLBACK")
         try:
             self._take_lock(database)
@@ -82,30 +88,28 @@ class FileWriter:
         return written
 
     def _check_room(self) -> None:
-        """Refuse an append that would go beyond the limits of the store, or leave nothing on the
-        device.
-        """
-        if (now := time.monotonic()) > self._roomy_until:
+        """Refuse an append beyond the limits of the store, or onto a device that is nearly full."""
+        now = time.monotonic()
+        if now > self._roomy_until:
             device = os.statvfs(self.path.parent)
             free = device.f_bavail * device.f_frsize
-            if free < self._limits.min_free and device.f_blocks:  # some file systems do not say
+            # Some file systems report no blocks at all.
+            if free < self._limits.min_free and device.f_blocks:
                 raise self._full(f"only {free:,} bytes are free on the device of {self.path}")
-            self._roomy_until = now + ROOMY_FOR if free > ROOMY * self._limits.min_free else 0.0
-        if self._limits.max_bytes is not None:
-            log = sum(
-                schema.size_of(self.path.with_name(self.path.name + suffix))
-                for suffix in ("", "-wal")
-            )
-            used = log + self.payloads.bytes_used()
-            if used >= self._limits.max_bytes:
-                raise self._full(
-                    f"{self.path.parent} holds {used:,} bytes and may hold {self._limits.max_bytes:,}"
-                )
+            is_roomy = free > ROOMY * self._limits.min_free
+            self._roomy_until = now + ROOMY_FOR if is_roomy else 0.0
+        most = self._limits.max_bytes
+        if most is not None:
+            wal = self.path.with_name(self.path.name + "-wal")
+            used = schema.size_of(self.path) + schema.size_of(wal) + self.payloads.bytes_used()
+            if used >= most:
+                raise self._full(f"{self.path.parent} holds {used:,} bytes and may hold {most:,}")
 
     def _full(self, what: str) -> StoreFull:
         return StoreFull(
-            f"{what}: this append was refused, all earlier ones are safe. {schema.command('stats', self.path)} shows "
-            "where the bytes are; docs/FORGETTING.md says what can go."
+            f"{what}: this append was refused, all earlier ones are safe. "
+            f"{schema.command('stats', self.path)} shows where the bytes are; docs/FORGETTING.md "
+            "says what can go."
         )
 
     def _take_lock(self, database: sqlite3.Connection) -> None:
@@ -119,19 +123,19 @@ class FileWriter:
                     raise
             if time.monotonic() > deadline:
                 raise StoreLocked(
-                    f"another process has held the write lock of {self.path} for {self._lock_timeout:g} s; "
-                    "nothing was written. Try again when it is done."
+                    f"another process has held the write lock of {self.path} for "
+                    f"{self._lock_timeout:g} s; nothing was written. Try again when it is done."
                 )
             time.sleep(random.uniform(0.0002, 0.003))
 
     def _insert(self, database: sqlite3.Connection, rows: list[PreparedRow]) -> list[Written]:
-        known = _known_sources(database, rows)
+        recorded = _recorded_sources(database, rows)
         seq, chain = head_of(database, self.path)
         written: list[Written] = []
         new: list[TableRow] = []
         for prepared in rows:
             source_key = prepared.columns.source_key
-            existing = known.get(source_key) if source_key else None
+            existing = recorded.get(source_key) if source_key else None
             if existing is not None:
                 written.append(Written(existing, b"", False))
                 continue
@@ -140,7 +144,7 @@ class FileWriter:
             new.append(row)
             written.append(Written(seq, chain, True))
             if source_key:
-                known[source_key] = seq
+                recorded[source_key] = seq
         database.executemany(INSERT, new)
         return written
 
@@ -159,53 +163,54 @@ def is_replica(folder: Path) -> bool:
 def head_of(database: sqlite3.Connection, path: Path) -> tuple[int, bytes]:
     """The newest address ever given out, and the chain value at it."""
     head = database.execute(
-        "SELECT s.seq, e.chain FROM sqlite_sequence s LEFT JOIN event e ON e.seq = s.seq WHERE s.name = 'event'"
+        "SELECT s.seq, e.chain FROM sqlite_sequence s "
+        "LEFT JOIN event e ON e.seq = s.seq WHERE s.name = 'event'"
     ).fetchone()
     if head is None:
         return 0, GENESIS
     seq, chain = head
     if chain is None:
         raise StoreDamaged(
-            f"the newest event of {path} (seq {seq}) is missing, so nothing can be chained to it. Nothing was "
-            f"written. Run {schema.command('verify', path)}, then {schema.command('salvage', path)}."
+            f"the newest event of {path} (seq {seq}) is missing, so nothing can be chained to it. "
+            f"Nothing was written. Run {schema.command('verify', path)}, then "
+            f"{schema.command('salvage', path)}."
         )
     return int(seq), bytes(chain)
 
 
 def erased_key(source_key: str | None) -> str | None:
-    """What an erased event keeps of its source key: enough to recognise it when it is imported
-    again.
-    """
+    """The source key of an erased event: a hash, by which a second import recognises the event."""
     return source_key and ERASED_KEY + keyed_hash(make_key(), source_key)
 
 
-def _known_sources(database: sqlite3.Connection, rows: list[PreparedRow]) -> dict[str, int]:
+def _recorded_sources(database: sqlite3.Connection, rows: list[PreparedRow]) -> dict[str, int]:
+    """The seqs of those source keys that are in the log."""
     keys = [row.columns.source_key for row in rows if row.columns.source_key]
-    known: dict[str, int] = {}
-    for at in range(0, len(keys), _AT_ONCE):
-        part = keys[at : at + _AT_ONCE]
+    recorded: dict[str, int] = {}
+    for at in range(0, len(keys), PAGE):
+        part = keys[at : at + PAGE]
         marks = ", ".join("?" * len(part))
-        known.update(
-            database.execute(
-                f"SELECT source_key, seq FROM event WHERE source_key IN ({marks})", part
-            ).fetchall()
-        )
-    if len(known) < len(keys):
-        known.update(_erased_sources(database, [key for key in keys if key not in known]))
-    return known
+        sql = f"SELECT source_key, seq FROM event WHERE source_key IN ({marks})"
+        recorded.update(database.execute(sql, part).fetchall())
+    if len(recorded) < len(keys):
+        missing = [key for key in keys if key not in recorded]
+        recorded.update(_erased_sources(database, missing))
+    return recorded
 
 
 def _erased_sources(database: sqlite3.Connection, keys: list[str]) -> dict[str, int]:
-    """Those of the keys whose events were erased, with the addresses that these still have."""
-    erased = "source_key >= ? AND source_key < ?"  # which SQLite finds in the index of source keys
+    """Those of the keys whose events were erased, with the seqs of these events."""
+    # SQLite finds this range in the index of source keys.
+    erased = "source_key >= ? AND source_key < ?"
     bounds = [ERASED_KEY, ERASED_KEY + "g"]
     if not database.execute(f"SELECT 1 FROM event WHERE {erased} LIMIT 1", bounds).fetchone():
         return {}
-    if (key := read_key()) is None:
+    key = read_key()
+    if key is None:
         _logger.warning(
             "no key in %s: events that were erased are not recognised when imported", key_file()
         )
         return {}
-    hashed = {ERASED_KEY + keyed_hash(key, one): one for one in keys}
-    known = database.execute(f"SELECT source_key, seq FROM event WHERE {erased}", bounds)
-    return {hashed[one]: seq for one, seq in known if one in hashed}
+    by_hash = {ERASED_KEY + keyed_hash(key, source_key): source_key for source_key in keys}
+    rows = database.execute(f"SELECT source_key, seq FROM event WHERE {erased}", bounds)
+    return {by_hash[hashed]: seq for hashed, seq in rows if hashed in by_hash}

@@ -149,8 +149,8 @@ def due(
     )
     never = ", ".join(f"'{kind}'" for kind in sorted(ABOUT_THE_LOG))
     rows = log.query(
-        f"SELECT seq FROM event WHERE {where} AND recorded_at < ? AND NOT ({IS_ERASED}) AND kind NOT IN ({never}) "
-        "ORDER BY seq",
+        f"SELECT seq FROM event WHERE {where} AND recorded_at < ? AND NOT ({IS_ERASED}) AND kind "
+        f"NOT IN ({never}) ORDER BY seq",
         [*values, before],
     )
     return [seq for (seq,) in rows]
@@ -181,7 +181,8 @@ def erase(
     """
     if reason not in REASONS:
         raise BadInput(
-            f"a reason is one of {', '.join(REASONS)}, not {reason!r:.40}: the log keeps no free text here"
+            f"a reason is one of {', '.join(REASONS)}, not {reason!r:.40}: the log keeps no free "
+            "text here"
         )
     if any(is_too_short(word) for word in words):
         raise BadInput(
@@ -251,7 +252,7 @@ def expire(
     )
 
 
-# cleaning up --------------------------------------------------------------------------------------------
+# cleaning up --------------------------------------------------------------------------------------
 
 
 def finish(store: StoreFiles, progress: Progress | None = None, *, patience: float = 60.0) -> str:
@@ -346,6 +347,6 @@ def _until(step: Callable[[], bool], patience: float) -> bool:
 def unreachable(store: str) -> str:
     """What erasing cannot reach, as a sentence for the person who asked for it."""
     return (
-        f"Backups and exports of {store} still hold the words, and so do variables of sessions that are open now. "
-        "Names of sessions, agents and tasks were not changed."
+        f"Backups and exports of {store} still hold the words, and so do variables of sessions "
+        "that are open now. Names of sessions, agents and tasks were not changed."
     )

@@ -220,7 +220,7 @@ def _payload_fault(log: EventLog, digest: str) -> str:
     return ""
 
 
-# salvage ------------------------------------------------------------------------------------------------
+# salvage ------------------------------------------------------------------------------------------
 
 
 class SalvageReport(msgspec.Struct, frozen=True):

@@ -324,7 +324,7 @@ def _key(event: Event) -> str:
     return f"scroll:{event.chain.hex()}"
 
 
-# addresses inside events --------------------------------------------------------------------------------
+# addresses inside events --------------------------------------------------------------------------
 
 NAMED_THERE = "named_there"
 """Where a merged event keeps what names events of other sessions, with the addresses that they had
@@ -515,7 +515,7 @@ def _known(seqs: Iterable[int | None]) -> list[int]:
     return [seq for seq in seqs if seq is not None]
 
 
-# reading an export --------------------------------------------------------------------------------------
+# reading an export --------------------------------------------------------------------------------
 
 
 def _fill_vacant(rows: Iterable[TableRow], log: EventLog) -> list[int] | None:
@@ -564,7 +564,8 @@ class _Links:
     def finish(self) -> None:
         if self._altered:
             raise BadInput(
-                f"seq {min(self._altered)} of the export does not match its hash; nothing was imported"
+                f"seq {min(self._altered)} of the export does not match its hash; nothing was "
+                "imported"
             )
 
 
@@ -587,8 +588,9 @@ class _ExportReader:
         version = self._header.get("scroll_export")
         if version != EXPORT_VERSION:
             raise BadInput(
-                f"this version of Scroll reads exports of version {EXPORT_VERSION}, and this file is of version "
-                f"{version!r:.20}. Nothing was imported; import it with the version that wrote it."
+                f"this version of Scroll reads exports of version {EXPORT_VERSION}, and this file "
+                f"is of version {version!r:.20}. Nothing was imported; import it with the version "
+                "that wrote it."
             )
 
     def __iter__(self) -> Iterator[TableRow]:
@@ -610,7 +612,8 @@ class _ExportReader:
                 row = _row(number, document)
                 if row.payload is not None and row.payload not in named:
                     raise BadInput(
-                        f"line {number} of the export names payload {row.payload[:12]}…, which does not come before it"
+                        f"line {number} of the export names payload {row.payload[:12]}…, which "
+                        "does not come before it"
                     )
                 if row.seq <= seq:
                     raise BadInput(f"line {number} of the export has seq {row.seq} after seq {seq}")
@@ -654,7 +657,8 @@ def _documents(lines: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
             return
         if len(line) == LONGEST_LINE:
             raise BadInput(
-                f"line {number} of the export is longer than {LONGEST_LINE >> 20} MiB; Scroll writes no such"
+                f"line {number} of the export is longer than {LONGEST_LINE >> 20} MiB; Scroll "
+                "writes no such"
             )
         try:
             check_line(line)

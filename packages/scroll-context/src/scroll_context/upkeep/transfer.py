@@ -77,7 +77,8 @@ def backup(log: EventLog, target: Path, progress: Progress | None = None) -> Bac
         with contextlib.closing(sqlite3.connect(copy)) as copied:
             events = copied.execute("SELECT count(*) FROM event").fetchone()[0]
             rows = copied.execute(
-                "SELECT kind, content, payload FROM event WHERE payload IS NOT NULL OR kind = 'snapshot'"
+                "SELECT kind, content, payload FROM event WHERE payload IS NOT NULL OR kind = "
+                "'snapshot'"
             )
             named = dict.fromkeys(digest for row in rows for digest in log.payloads.named_by(*row))
         missing = []
@@ -120,8 +121,9 @@ def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> E
         for row in page:
             if row.seq == seq + 1 and expected(chain, row) != row.chain and row.seq not in declared:
                 raise StoreDamaged(
-                    f"seq {row.seq} does not match its hash, so an export could not be read back. Nothing was changed. "
-                    f"{schema.command('salvage', log.path)} recovers what is legible; then export again."
+                    f"seq {row.seq} does not match its hash, so an export could not be read back. "
+                    f"Nothing was changed. {schema.command('salvage', log.path)} recovers what is "
+                    "legible; then export again."
                 )
             for digest in log.payloads.named_by(row.kind, row.content, row.payload):
                 if digest in written:
