@@ -271,6 +271,17 @@ def test_a_notice_is_never_the_task(opened: Opened) -> None:
     assert [event.kind for event in recorded(session)] == [Kind.CONVERSATION, Kind.NOTICE]
 
 
+def test_a_result_that_only_repeats_history_is_never_a_search_hit(
+    store: Store, opened: Opened
+) -> None:
+    session = opened(options=PLAIN)
+    repeated = replace(result("c1", "the heron stands in the reeds"), echo=True)
+    session.follow([user("recall the heron"), assistant("", call("c1")), repeated])
+    assert recorded(session)[-1].is_echo
+    contents = [hit.event.content for hit in store.index.search("heron reeds")]
+    assert contents == ["recall the heron"]
+
+
 # sending -----------------------------------------------------------------------------------------
 
 

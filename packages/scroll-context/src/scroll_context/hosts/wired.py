@@ -5,10 +5,14 @@ reply. It knows nothing of HTTP libraries and servers: `sdk_client` puts it belo
 here must cost the client nothing: its own bytes are sent, and a warning is logged.
 """
 
+import hashlib
 import logging
 import threading
+from collections.abc import Collection
 from copy import copy
 from typing import Any
+
+from msgspec.structs import replace
 
 from scroll_context.errors import ContextOverflow
 from scroll_context.hosts.slices import UnreadableBody, decode
@@ -21,6 +25,7 @@ from scroll_context.hosts.wire_requests import ListReader, WireRequest
 from scroll_context.hosts.wire_responses import Responses
 from scroll_context.messages import ToolSpec
 from scroll_context.models.overflow import is_overflow
+from scroll_context.session.host import HostMessage
 from scroll_context.session.session import Session
 
 PROTOCOLS: tuple[Protocol, ...] = (Messages(), Chat(), Responses())
@@ -39,9 +44,13 @@ def protocol_of(method: str, path: str) -> Protocol | None:
 class WiredSession:
     """One session, and the requests of one conversation. Safe to use from several threads."""
 
-    def __init__(self, session: Session, *, window: int) -> None:
+    def __init__(
+        self, session: Session, *, window: int, recall_names: Collection[str] = ()
+    ) -> None:
         self.session = session
         self._window = window
+        # The names of tools by which the client recalls history: their results are echoes.
+        self._recall_names = frozenset(recall_names)
         self._lock = threading.Lock()
         self._readers: dict[str, ListReader] = {}
         # How the conversation begins, once a request of it has been followed.
@@ -82,7 +91,7 @@ class WiredSession:
             if message.role == "system" and not message.notice
         ]
         layout = self.session.follow(
-            request.messages,
+            [self._marked(message) for message in request.messages],
             system="\n\n".join([request.protocol.system(request.fields), *heads]).strip(),
             tools=self._tool_specs(request.fields.get("tools", b"")),
             window=self._window,
@@ -90,6 +99,11 @@ class WiredSession:
             overflowed=overflowed,
         )
         return apply(request, layout)
+
+    def _marked(self, message: HostMessage) -> HostMessage:
+        if message.role != "tool" or message.name not in self._recall_names:
+            return message
+        return replace(message, echo=True)
 
     def _is_aside(self, request: WireRequest) -> bool:
         """Whether a request is not part of the conversation: it has no tools and begins otherwise.
@@ -153,7 +167,8 @@ class Exchange:
         try:
             reply: WireReply | None = reader.reply()
             if reply is not None:
-                self._wired.session.replied(reply.reply)
+                sent = hashlib.sha256(self.body).hexdigest()
+                self._wired.session.replied(reply.reply, sent=sent)
         except Exception:
             _logger.warning("a reply is not recorded", exc_info=True)
 

@@ -345,6 +345,8 @@ def _item(place: int, seq: int, part: Shown | None) -> Item:
 def fields_of(message: HostMessage) -> dict[str, Any]:
     """What a host's message becomes in the log, apart from its media."""
     metadata: dict[str, Any] = {Origin.HOST.value: message.id}
+    if message.echo:
+        metadata["echo"] = True
     fields: dict[str, Any] = {"role": message.role, "content": str(message.text)}
     if message.notice:
         return fields | {"kind": Kind.NOTICE, "role": "user", "metadata": metadata}

@@ -45,6 +45,8 @@ class HostMessage(msgspec.Struct, frozen=True, kw_only=True):
     # A reminder, or other text that is not a request of the user. A system message without this
     # mark belongs to the system prompt: it is always kept, and it is not recorded.
     notice: bool = False
+    # A recall call or its result, which only repeats history: search never returns it.
+    echo: bool = False
     # The host's own id of the message, "" where it has none.
     id: str = ""
     # The host's own object.

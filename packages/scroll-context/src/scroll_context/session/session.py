@@ -580,15 +580,15 @@ class Session:
         """Like `follow`, for asyncio: the event loop does not wait for the disk."""
         return await asyncio.to_thread(self.follow, messages, **options)
 
-    async def areplied(self, reply: Reply, *, id: str = "") -> Event:
+    async def areplied(self, reply: Reply, *, id: str = "", sent: str = "") -> Event:
         """Like `replied`, for asyncio."""
-        return await asyncio.to_thread(self.replied, reply, id=id)
+        return await asyncio.to_thread(self.replied, reply, id=id, sent=sent)
 
-    def replied(self, reply: Reply, *, id: str = "") -> Event:
+    def replied(self, reply: Reply, *, id: str = "", sent: str = "") -> Event:
         """Record what the model answered, before its calls are carried out.
 
         The headline in it is bound to its seq. `id` is the host's own id of the message, if it has
-        one already.
+        one already; `sent` is the SHA-256 of the body that a host sent for it.
         """
         given = [
             call.arguments.get("headline")
@@ -607,6 +607,7 @@ class Session:
             "cost": reply.cost,
             "cut": reply.finish_reason == "stopped",
             Origin.HOST.value: id,
+            "sent": sent,
         }
         return self.record(
             Kind.CONVERSATION,
