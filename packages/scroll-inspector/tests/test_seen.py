@@ -11,12 +11,14 @@ import pytest
 
 from scroll_context.agent.agent import Agent
 from scroll_context.events import BOOKKEEPING, Draft, Kind
-from scroll_context.models import ScriptedModel, exec_cell
+from scroll_context.messages import ToolCall
+from scroll_context.models import Reply, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Entry
 from scroll_context.session import explain
 from scroll_context.session.explain import Past, whereabouts
 from scroll_context.session.history import lineage
-from scroll_context.session.session import Session
+from scroll_context.session.host import HostMessage
+from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store import Store
 from scroll_context.view.working import RENDERER_VERSION, WorkingView
 from scroll_inspector import seen
@@ -246,3 +248,26 @@ def test_a_request_that_cannot_be_verified_says_so(serve: Serve, tmp_path: Path)
         assert 'folded seq <a href="/event/1">1</a> &lt;script&gt;' in page
         assert not re.search("<script>|<b>|<i>x", page)
         assert "context that is not installed" in site.get("/request/5").text
+
+
+def test_a_hosts_request_is_shown_as_it_was_sent(tmp_path: Path) -> None:
+    options = SessionOptions(context="plain")
+    with Store(tmp_path / "store", create=True) as store:
+        with Session.open(store, session_id="host", options=options) as session:
+            messages = [HostMessage(role="user", text="read every page")]
+            for number in range(30):
+                session.follow(messages, system="You work.", window=4_000)
+                call = ToolCall(f"c{number}", "read", {"page": number})
+                session.replied(Reply(tool_calls=(call,)))
+                text = f"page {number} " * 80
+                messages.append(HostMessage(role="assistant", calls=(call,)))
+                messages.append(HostMessage(role="tool", call_id=call.id, name="read", text=text))
+        past = Past(store, "host")
+        past.catch_up()
+        for request in past.requests:
+            page = seen.page(past, request)
+            assert page.seen.doubt == "" and page.seen.rendered is not None
+            assert [sent.message for sent in page.messages] == list(page.seen.rendered.messages)
+            kinds = [piece.kind for sent in page.messages for piece in sent.pieces]
+            assert "harness" not in kinds and "notice" not in kinds
+        assert kinds[:3] == ["system", "user", "index"]

@@ -21,8 +21,10 @@ from scroll_context.events import BOOKKEEPING, Event, Kind
 from scroll_context.messages import Message, canonical
 from scroll_context.session.explain import Past, Seen, whereabouts
 from scroll_context.view.entries import Entry, Form, Step, UserTurn
+from scroll_context.view.layout import in_order, lay_out
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
 from scroll_context.view.wording import SEAM
+from scroll_context.view.working import WorkingView
 
 FORMS = {Form.FULL: "", Form.CLIPPED: "clipped", Form.FOLDED: "folded"}
 
@@ -182,6 +184,8 @@ def _pieces(seen: Seen) -> list[tuple[tuple[SentPiece, ...], tuple[int, ...]]]:
     context, rendered = seen.context, seen.rendered
     assert context is not None
     assert rendered is not None
+    if seen.request.metadata.get("layout"):
+        return list(_host_pieces(seen, context.view))
     messages = rendered.messages
     expected: list[tuple[list[SentPiece], tuple[int, ...]]] = []
     roles: list[str] = []
@@ -236,6 +240,30 @@ def _pieces(seen: Seen) -> list[tuple[tuple[SentPiece, ...], tuple[int, ...]]]:
             pieces = [SentPiece("harness", 0, message.text)]
         result_pieces.append((tuple(pieces), addresses))
     return result_pieces
+
+
+def _host_pieces(
+    seen: Seen, view: WorkingView
+) -> Iterator[tuple[tuple[SentPiece, ...], tuple[int, ...]]]:
+    """The pieces of a host's request, whose messages are never joined: one for each message."""
+    layout = lay_out(view)
+    system = seen.rendered.messages[0] if seen.rendered and seen.rendered.messages else None
+    if system is not None and system.role == "system":
+        yield (SentPiece("system", seen.setup.seq, system.text),), ()
+    for entry in in_order(view, layout):
+        if entry is None:
+            yield (SentPiece("index", 0, layout.index),), ()
+        elif isinstance(entry, Step):
+            first, *others = entry.messages
+            reply = SentPiece("reply", entry.seq, first.text, FORMS[entry.reply.form])
+            yield (reply,), entry.addresses
+            for result, message in zip(entry.results, others, strict=True):
+                seq = result.body.seq if result else 0
+                form = FORMS[result.body.form] if result else ""
+                yield (SentPiece("result", seq, message.text, form),), ()
+        else:
+            kind = "user" if isinstance(entry, UserTurn) else "notice"
+            yield (SentPiece(kind, entry.seq, entry.body.shown, FORMS[entry.body.form]),), ()
 
 
 def _bare(message: Message) -> bytes:

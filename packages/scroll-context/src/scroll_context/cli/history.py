@@ -268,7 +268,14 @@ def print_explanation(explanation: "Explanation", full: bool) -> None:
         else ""
     )
     echo(f"context {explanation.context}: about {explanation.tokens:,} tokens{window}{counted}")
-    if explanation.verified:
+    if explanation.verified and explanation.is_layout:
+        echo(
+            "verified: the host sent these of its own messages, folded and placed like this",
+            colour="green",
+        )
+        if explanation.sent:
+            echo(f"SHA-256 of the body that was sent: {explanation.sent}")
+    elif explanation.verified:
         echo("verified: these are the messages that were sent, to the byte", colour="green")
     else:
         echo(f"not verified: {explanation.doubt}", colour="red")

@@ -70,6 +70,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     reported: int = 0  # input tokens as the provider counted them; 0 when it did not
     cached: int = 0  # of them, read from its cache
     reply: int | None = None  # seq of what the model answered; None when there was no answer
+    # Whether a host sent its own messages; verified is then which of them, and with which texts.
+    is_layout: bool = False
     # The SHA-256 of the body that a host sent, where it told.
     sent: str = ""
     tools: tuple[str, ...] = ()
@@ -304,6 +306,7 @@ def explain(store: Store, seq: int, inherited: Inherited | None = None) -> Expla
         reported=usage.input_tokens,
         cached=usage.cache_read_tokens,
         reply=reply.seq if reply else None,
+        is_layout=bool(request.metadata.get("layout")),
         sent=str(reply.metadata.get("sent", "")) if reply else "",
         tools=tuple(str(one["name"]) for one in seen.setup.metadata["tools"]),
         messages=seen.rendered.messages if seen.rendered else (),

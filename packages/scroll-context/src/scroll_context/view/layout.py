@@ -9,6 +9,7 @@ of those survives an eviction.
 """
 
 import hashlib
+from collections.abc import Iterator
 
 import msgspec
 
@@ -69,17 +70,11 @@ def as_rendered(view: WorkingView, layout: ViewLayout, system: str, tail: str) -
     What was sent are the host's own objects; the texts are the same.
     """
     messages = [Message(role="system", text=system)] if system.strip() else []
-    index = Message(role="user", text=layout.index, cache_mark=True)
-    count = 0
-    is_placed = not layout.index
-    for entry in view.entries:
-        if not is_placed and count >= layout.before_index:
-            messages.append(index)
-            is_placed = True
-        messages += entry.own_messages if isinstance(entry, UserTurn) else entry.messages
-        count += len(_parts(entry, view.rewritten_at))
-    if not is_placed:
-        messages.append(index)
+    for entry in in_order(view, layout):
+        if entry is None:
+            messages.append(Message(role="user", text=layout.index, cache_mark=True))
+        else:
+            messages += entry.own_messages if isinstance(entry, UserTurn) else entry.messages
     if messages and tail.strip():
         messages[-1] = msgspec.structs.replace(messages[-1], tail=tail.strip())
     return Rendered(
@@ -90,6 +85,20 @@ def as_rendered(view: WorkingView, layout: ViewLayout, system: str, tail: str) -
         layout.visible,
         RENDERER_VERSION,
     )
+
+
+def in_order(view: WorkingView, layout: ViewLayout) -> Iterator[Entry | None]:
+    """The entries in the order in which a host sends them; None is the index."""
+    count = 0
+    is_placed = not layout.index
+    for entry in view.entries:
+        if not is_placed and count >= layout.before_index:
+            yield None
+            is_placed = True
+        yield entry
+        count += len(_parts(entry, view.rewritten_at))
+    if not is_placed:
+        yield None
 
 
 def _index_text(view: WorkingView) -> str:
