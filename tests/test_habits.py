@@ -74,7 +74,15 @@ WITHIN_COLUMNS = (
     *("Makefile", "pyproject.toml", "conftest.py", "examples"),
     *(
         f"packages/scroll-context/src/scroll_context/{room}"
-        for room in ("agent", "cli", "demo", "log", *("events.py", "contents.py", "store.py"))
+        for room in (
+            "agent",
+            "cli",
+            "demo",
+            "importing",
+            "log",
+            "upkeep",
+            *("events.py", "contents.py", "store.py"),
+        )
     ),
 )
 """Files and folders without a line above 100 columns. When all are, ruff's limit takes over."""

@@ -213,7 +213,7 @@ def test_an_export_with_an_address_that_no_append_can_follow_is_refused(
         forged.append(Draft(content="x"))
         data = exported(forged).getvalue().replace(b'"seq":1,', b'"seq":%d,' % seq)
     for trust in (False, True):
-        with pytest.raises(BadInput, match="not a whole event"):
+        with pytest.raises(BadInput, match="not a complete event"):
             import_file(mine, io.BytesIO(data), trust=trust)
     with Store(tmp_path / "empty", create=True) as empty:
         with pytest.raises(BadInput):

@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from scroll_context.importing.messages import METADATA_LIMIT
 from scroll_context.importing.messages import pieces as pieces_of
-from scroll_context.importing.records import Found, Labels, Piece
-from scroll_context.log import rows
+from scroll_context.importing.records import Labels, Piece, RawMessage
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 ENCODED = base64.b64encode(PNG).decode()
@@ -20,7 +18,9 @@ def pieces(
     shared: dict[str, Any] | None = None,
 ) -> tuple[Piece, ...]:
     return pieces_of(
-        Found(1, message, Labels("s"), shared=shared or {}), "key", {} if tools is None else tools
+        RawMessage(1, message, Labels("s"), shared=shared or {}),
+        "key",
+        {} if tools is None else tools,
     )
 
 
@@ -239,7 +239,3 @@ def test_structured_results_are_kept_as_json() -> None:
 def test_times(field: str, given: Any, stored: str) -> None:
     (piece,) = pieces({"role": "user", "content": "x", field: given})
     assert piece.draft.created_at == stored
-
-
-def test_the_limit_of_metadata_is_the_limit_of_the_log() -> None:
-    assert METADATA_LIMIT == rows.METADATA_LIMIT

@@ -38,8 +38,8 @@ from scroll_context.importing.records import (
     META,
     THINKING,
     Fault,
-    Found,
     Labels,
+    RawMessage,
     fingerprint,
 )
 from scroll_context.importing.text_files import document, not_json, text_lines, whole_text
@@ -49,7 +49,7 @@ from scroll_context.text.json_bounds import bounded_loads
 # ChatGPT -------------------------------------------------------------------------------------------------
 
 
-def chatgpt(found: Found) -> Iterator[Found]:
+def chatgpt(found: RawMessage) -> Iterator[RawMessage]:
     """The messages of a conversation: the current turns, each followed by the branches that were
     left there.
     """
@@ -78,7 +78,7 @@ def chatgpt(found: Found) -> Iterator[Found]:
             key=f"{prefix}:{records.identifier(name)}",
             time=message.get("create_time") or talk.get("create_time"),
             about=about
-            | (records.kept(extra, model="model_slug") if isinstance(extra, dict) else {}),
+            | (records.fields(extra, model="model_slug") if isinstance(extra, dict) else {}),
         )
 
 
@@ -207,7 +207,7 @@ def _days(channel: Path) -> list[Path]:
     return sorted(path for path in files if is_plain_file(path))
 
 
-def slack(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+def slack(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
     """The messages of an export, channel by channel and day by day; of one file of it without the
     names of people.
     """
@@ -270,7 +270,7 @@ def _slack_owners(people: list[dict[str, Any]], me: tuple[str, ...]) -> tuple[st
 
 def _slack_day(
     file: Path, channel: str, channel_id: str, names: dict[str, str], labels: Labels
-) -> Iterator[Found | Fault]:
+) -> Iterator[RawMessage | Fault]:
     where = f"{channel}/{file.name}"
     content = whole_text(file)
     if isinstance(content, Fault):
@@ -285,13 +285,13 @@ def _slack_day(
         yield Fault(getattr(error, "lineno", 1), f"{where}: {reason}")
         return
     for number, message in enumerate(messages, 1):
-        found = Found(number, message, labels, f"{where}, message {number}")
+        found = RawMessage(number, message, labels, f"{where}, message {number}")
         try:
             if not isinstance(message, dict) or not (time := records.text(message, "ts")):
                 raise BadInput("a message of Slack needs a ts")
             said = _slack_message(message, names, labels.me)
             key = f"{records.identifier(channel_id)}:{records.identifier(time)}"
-            about = records.kept(message, thread="thread_ts", user="user", subtype="subtype")
+            about = records.fields(message, thread="thread_ts", user="user", subtype="subtype")
             yield placed(
                 found,
                 Format.SLACK,
@@ -355,7 +355,7 @@ def is_whatsapp(lines: list[str]) -> bool:
     return stamped[0] and sum(stamped) * 3 >= len(stamped)
 
 
-def whatsapp(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+def whatsapp(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
     """The messages of an exported chat.
 
     A message goes on in the lines that have no time of their own.
@@ -403,7 +403,7 @@ def _whatsapp_message(
     day_first: bool,
     seen: Counter[str],
     labels: Labels,
-) -> Found | Fault:
+) -> RawMessage | Fault:
     sender = _SENDER.fullmatch(text)
     name, said = ("", text) if sender is None else (sender[1] or sender[3], sender[2] or "")
     identity = fingerprint(
@@ -422,7 +422,7 @@ def _whatsapp_message(
     if name:
         speaker = name.strip("\u200e\u200f ~\u202f")
         message |= {"role": _role(speaker, labels), "kind": labels.kind, "name": speaker}
-    found = Found(line, None, labels)
+    found = RawMessage(line, None, labels)
     return placed(
         found, Format.WHATSAPP, message, session="", key=f"{identity}.{seen[identity]}", time=time
     )
@@ -480,19 +480,19 @@ _RENAMED = {
 }
 
 
-def markdown(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+def markdown(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
     """A conversation in Markdown, or a document."""
     return _spoken(path, labels, (_HEADING, _BOLD))
 
 
-def plain_text(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+def plain_text(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
     """A conversation in plain text, or a document."""
     return _spoken(path, labels, (_PLAIN, _HEADING, _BOLD))
 
 
 def _spoken(
     path: Path, labels: Labels, marks: tuple["re.Pattern[str]", ...]
-) -> Iterator[Found | Fault]:
+) -> Iterator[RawMessage | Fault]:
     content = whole_text(path)
     if isinstance(content, Fault):
         yield content
@@ -514,10 +514,10 @@ def _spoken(
         return
     for number, role, lines in turns:
         if said := "\n".join(lines).strip("\n").rstrip():
-            yield Found(number, {"role": role, "content": said}, labels)
+            yield RawMessage(number, {"role": role, "content": said}, labels)
 
 
-def _paragraphs(content: str, labels: Labels) -> Iterator[Found | Fault]:
+def _paragraphs(content: str, labels: Labels) -> Iterator[RawMessage | Fault]:
     """The paragraphs of a document, a heading with what follows it, a block of code whole."""
     begun, lines = 1, list[str]()
     last = content.count("\n")
@@ -529,7 +529,7 @@ def _paragraphs(content: str, labels: Labels) -> Iterator[Found | Fault]:
             is_heading_only = is_heading_only and (not line.strip() or line.startswith("#"))
         elif lines:
             said = "\n".join(lines).strip("\n")
-            yield Found(begun, {"role": "user", "kind": DOCUMENT, "content": said}, labels)
+            yield RawMessage(begun, {"role": "user", "kind": DOCUMENT, "content": said}, labels)
             lines = []
             is_heading_only = True
 
@@ -559,7 +559,7 @@ def columns_of(header: str) -> tuple[str, list[str]] | None:
     return None
 
 
-def table(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+def table(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
     """The rows of a table, each a message."""
     start = next(text_lines(path), None)
     if start is None or isinstance(start, Fault):
@@ -599,7 +599,7 @@ def table(path: Path, labels: Labels) -> Iterator[Found | Fault]:
 
 def _row(
     line: int, row: dict[str, str], surplus: int, role: str, content: str, labels: Labels
-) -> Found | Fault:
+) -> RawMessage | Fault:
     if surplus > 0:
         return Fault(
             line,
@@ -618,4 +618,4 @@ def _row(
     message |= {"role": known or _role(who.strip(), labels), "content": said}
     if known is None:
         message["name"] = who
-    return Found(line, message, labels)
+    return RawMessage(line, message, labels)

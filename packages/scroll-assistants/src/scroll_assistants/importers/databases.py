@@ -28,8 +28,8 @@ from scroll_context.importing.records import (
     META,
     THINKING,
     Fault,
-    Found,
     Labels,
+    RawMessage,
     fingerprint,
 )
 from scroll_context.log.foreign import RESERVED_KINDS
@@ -78,13 +78,13 @@ becomes.
 
 def read(
     layout: Format, path: Path, labels: Labels, state: Row | None = None
-) -> Iterator[Found | Fault]:
+) -> Iterator[RawMessage | Fault]:
     """The messages of a history. What is wrong with a row is a fault."""
     with _opened(path) as database:
         for number, (where, messages) in enumerate(
             READERS[layout](database, {} if state is None else state, path), 1
         ):
-            found = Found(number, None, labels, where)
+            found = RawMessage(number, None, labels, where)
             try:
                 for session, key, message, time, task, about in messages:
                     yield placed(
@@ -263,7 +263,7 @@ def _opencode(database: _Database, state: Row, _: Path) -> Rows:
 def _opencode_said(about: Row, said: Iterator[tuple[str, Row, Any, Row]]) -> Iterator[_Said]:
     """Messages of a session, each with its key, its time and what is kept of it."""
     task = task_of(records.text(about, "directory"))
-    named = records.kept(about, title="title", parent="parent_id")
+    named = records.fields(about, title="title", parent="parent_id")
     for key, message, time, kept in said:
         yield _Said(str(about["id"]), records.identifier(key), message, time, task, kept | named)
 
@@ -276,7 +276,7 @@ def _opencode_message(
     time = _times(info)
     if is_last and role == "assistant" and not time.get("completed") and not info.get("error"):
         return
-    kept = records.kept(info, model="modelID", mode="mode")
+    kept = records.fields(info, model="modelID", mode="mode")
     for part_row in parts:
         part = _object(part_row["data"])
         when = _times(part).get("start") or time.get("created") or row.get("time_created")
@@ -428,7 +428,7 @@ def _cursor_talk(name: str, value: Any, stored: Row) -> Iterator[_Said]:
     folder = next((found for one in bubbles.values() if (found := _folder(one))), "") or _folder(
         talk
     )
-    task, about = task_of(folder), records.kept(talk, title="name")
+    task, about = task_of(folder), records.fields(talk, title="name")
     for one in order:
         if one in bubbles:
             yield from _bubble(name, one, bubbles[one], talk.get("createdAt"), task, about)
@@ -440,7 +440,12 @@ def _cursor_tabs(value: Any) -> Iterator[_Said]:
         for number, bubble in enumerate(records.objects(tab, "bubbles") if name else ()):
             own = records.text(bubble, "id") or str(number)
             yield from _bubble(
-                name, own, bubble, tab.get("lastSendTime"), "", records.kept(tab, title="chatTitle")
+                name,
+                own,
+                bubble,
+                tab.get("lastSendTime"),
+                "",
+                records.fields(tab, title="chatTitle"),
             )
 
 
@@ -503,7 +508,7 @@ def _qwenpaw_row(row: Row, task: str) -> Iterator[_Said]:
         [session, own, row.get("created_at"), row.get("kind"), row.get("content")]
     ).hex()[:32]
     kind = records.text(row, "kind")
-    about = records.kept(row, agent="agent_id")
+    about = records.fields(row, agent="agent_id")
     with contextlib.suppress(BadInput):
         about |= {"metadata": _object(row.get("metadata"))}
     content = row.get("content") or ""

@@ -23,7 +23,7 @@ from scroll_context.errors import BadInput
 from scroll_context.importing import text_files
 from scroll_context.importing.layouts import Layout, Pieces, Reader, Sample
 from scroll_context.importing.plain_files import plain_files_below
-from scroll_context.importing.records import MALFORMED, Fault, Found, Labels
+from scroll_context.importing.records import MALFORMED, Fault, Labels, RawMessage
 from scroll_context.importing.text_files import (
     Position,
     document,
@@ -122,14 +122,14 @@ def _document_format(path: Path) -> Format | None:
 
 
 def _by_value(
-    values: Iterator[Found | Fault], read: Callable[[Found], Iterator[Found]]
-) -> Iterator[Found | Fault]:
+    values: Iterator[RawMessage | Fault], read: Callable[[RawMessage], Iterator[RawMessage]]
+) -> Iterator[RawMessage | Fault]:
     """The messages that a reader finds in each value. What it cannot read is a fault."""
     for value in values:
         if isinstance(value, Fault):
             yield value
             continue
-        last: Found | None = None
+        last: RawMessage | None = None
         fault: Fault | None = None
         try:
             if not isinstance(value.value, dict):
@@ -147,7 +147,7 @@ def _transcript(name: Format) -> Reader:
     """A reader of one assistant's transcripts."""
     read_line = transcripts.READERS[name]
 
-    def read(path: Path, labels: Labels, position: Position | None) -> Iterator[Found | Fault]:
+    def read(path: Path, labels: Labels, position: Position | None) -> Iterator[RawMessage | Fault]:
         state = position.state if position else {}
         if name is Format.GEMINI and is_one_value(path):
             values = text_files.whole_value(path, labels)
@@ -161,7 +161,7 @@ def _transcript(name: Format) -> Reader:
 def _database(name: Format) -> Reader:
     """A reader of one assistant's databases."""
 
-    def read(path: Path, labels: Labels, position: Position | None) -> Iterator[Found | Fault]:
+    def read(path: Path, labels: Labels, position: Position | None) -> Iterator[RawMessage | Fault]:
         state = position.state if position else {}
         try:
             yield from databases.read(name, path, labels, state)
@@ -172,7 +172,7 @@ def _database(name: Format) -> Reader:
     return read
 
 
-def _complete(read: Callable[[Path, Labels], Iterator[Found | Fault]]) -> Reader:
+def _complete(read: Callable[[Path, Labels], Iterator[RawMessage | Fault]]) -> Reader:
     """A reader of files that are always read from their beginning."""
     return lambda path, labels, _position: read(path, labels)
 
@@ -186,7 +186,7 @@ def is_one_value(path: Path) -> bool:
         return True
 
 
-def _cursor_agent(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+def _cursor_agent(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
     """Lines of Cursor's command line: messages without ids or times, and marks of its own, which
     say nothing.
 
@@ -212,7 +212,7 @@ def _cursor_agent(path: Path, labels: Labels) -> Iterator[Found | Fault]:
             yield found
 
 
-def _chatgpt(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+def _chatgpt(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
     return _by_value(text_files.values(path, labels, "conversation"), chats.chatgpt)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from scroll_context.events import IMPORTED
-from scroll_context.importing.records import Found
+from scroll_context.importing.records import RawMessage
 
 
 class Format(enum.StrEnum):
@@ -31,7 +31,7 @@ class Format(enum.StrEnum):
 
 
 def placed(
-    found: Found,
+    found: RawMessage,
     layout: Format,
     message: dict[str, Any],
     *,
@@ -40,7 +40,7 @@ def placed(
     task: str = "",
     time: Any = None,
     about: dict[str, Any] | None = None,
-) -> Found:
+) -> RawMessage:
     """A message of an assistant in its session, under a source key made of ids that the assistant
     gave out.
     """

@@ -31,9 +31,16 @@ from scroll_context.errors import BadInput
 from scroll_context.importing import records
 from scroll_context.importing.messages import call, response_item, result
 from scroll_context.importing.plain_files import read_plain
-from scroll_context.importing.records import COMPACTION, META, THINKING, Found, State, fingerprint
+from scroll_context.importing.records import (
+    COMPACTION,
+    META,
+    THINKING,
+    RawMessage,
+    State,
+    fingerprint,
+)
 
-LineReader = Callable[[Found, State, Path], Iterator[Found]]
+LineReader = Callable[[RawMessage, State, Path], Iterator[RawMessage]]
 """The messages of a line, which may change the state; the state is {} at the beginning of a file.
 """
 
@@ -85,7 +92,7 @@ def recognise(value: Any) -> Format | None:
 # Codex ---------------------------------------------------------------------------------------------------
 
 
-def _codex(found: Found, state: State, _: Path) -> Iterator[Found]:
+def _codex(found: RawMessage, state: State, _: Path) -> Iterator[RawMessage]:
     """A line of a rollout. Items have no ids: a key is the session, the item's hash, and its
     repetition.
 
@@ -156,8 +163,8 @@ def _begin_rollout(meta: dict[str, Any], state: State) -> None:
         "is_subagent": isinstance(source, dict) and "subagent" in source,
         "session": records.text(meta, "id"),
         "task": task_of(records.text(meta, "cwd")),
-        "about": records.kept(meta, version="cli_version", originator="originator")
-        | (records.kept(git, git_branch="branch") if isinstance(git, dict) else {}),
+        "about": records.fields(meta, version="cli_version", originator="originator")
+        | (records.fields(git, git_branch="branch") if isinstance(git, dict) else {}),
     }
 
 
@@ -170,7 +177,7 @@ of it.
 """
 
 
-def _gemini(found: Found, state: State, path: Path) -> Iterator[Found]:
+def _gemini(found: RawMessage, state: State, path: Path) -> Iterator[RawMessage]:
     """A line of a session, or the one object of an older file.
 
     A message is written again under its id when its calls have ended, so each part has a key of its
@@ -263,7 +270,7 @@ def _gemini_said(record: dict[str, Any]) -> Iterator[GeminiPart]:
             f"{name}.{fingerprint(content).hex()[:12]}",
             message,
             time,
-            records.kept(record, model="model"),
+            records.fields(record, model="model"),
         )
     for one in records.objects(record, "toolCalls"):
         if not (tool := records.text(one, "name")):

@@ -20,7 +20,7 @@ from scroll_context.errors import BadInput
 from scroll_context.events import Progress
 from scroll_context.importing import records, text_files
 from scroll_context.importing.messages import SourceKeys, as_message, pieces
-from scroll_context.importing.records import Fault, Found, Imported, ImportReport, Labels
+from scroll_context.importing.records import Fault, Imported, ImportReport, Labels, RawMessage
 from scroll_context.importing.text_files import Line, Position, document, text_lines
 from scroll_context.log.foreign import Piece, check_foreign
 from scroll_context.plugins import entry_points
@@ -36,13 +36,11 @@ _SAMPLE_LINES = 50
 _SAMPLE_CHARACTERS = 16 << 20
 
 Pieces = tuple[Piece, ...]
-Reader = Callable[[Path, Labels, Position | None], Iterator[Found | Fault]]
+Reader = Callable[[Path, Labels, Position | None], Iterator[RawMessage | Fault]]
 """Gives the messages of a file, from a position on if the layout can be followed."""
 
 Renamed = Callable[[str], int | None]
-"""The number that the sessions of a name get at the end of it, since another source has the name;
-or None.
-"""
+"""The number to append to a session name that another source uses already; None to leave it."""
 
 
 def _no_files(_path: Path) -> list[Path]:
@@ -64,7 +62,8 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     described: str
     read: Reader
     has_ids: bool = False
-    """Whether any file of this layout may add to a session, since messages have ids of their own."""
+    """Whether messages have ids of their own, so that any file of this layout may add to a session.
+    """
     grows_by_lines: bool = False
     """Whether it is a transcript: it has ids, and grows line by line."""
     can_be_followed: bool = False
@@ -86,9 +85,11 @@ class InstalledHistory(msgspec.Struct, frozen=True):
 
     assistant: str
     folder: str
-    files: tuple[str, ...]  # the oldest first, by the time of the last change
+    # The oldest first, by the time of the last change.
+    files: tuple[str, ...]
     bytes: int
-    first: str  # dates of the oldest and the newest change
+    # Dates of the oldest and the newest change.
+    first: str
     last: str
 
 
@@ -99,8 +100,10 @@ class Sample(msgspec.Struct, frozen=True):
     suffix: str
     lines: list[Line | Fault]
     is_database: bool = False
-    is_json: bool = False  # whether the first line is a JSON value
-    is_document: bool = False  # whether the file seems to be one JSON value
+    # Whether the first line is a JSON value.
+    is_json: bool = False
+    # Whether the file seems to be one JSON value.
+    is_document: bool = False
 
 
 class Importer(Protocol):
@@ -130,7 +133,7 @@ class Importer(Protocol):
         progress: Progress | None,
         on_report: Callable[[ImportReport], None],
     ) -> None:
-        """Record what the files have had added, and report on each."""
+        """Record messages that were added to the files, and report on each file."""
 
 
 @functools.cache
@@ -223,15 +226,15 @@ def _may_be_json(sample: Sample) -> bool:
     return sample.is_json or re.match(r"[\[{]", sample.lines[0].text) is not None
 
 
-def _json_lines(path: Path, labels: Labels, _: Position | None) -> Iterator[Found | Fault]:
+def _json_lines(path: Path, labels: Labels, _: Position | None) -> Iterator[RawMessage | Fault]:
     return text_files.messages_in_lines(path, labels)
 
 
-def _json_document(path: Path, labels: Labels, _: Position | None) -> Iterator[Found | Fault]:
+def _json_document(path: Path, labels: Labels, _: Position | None) -> Iterator[RawMessage | Fault]:
     return text_files.messages_in_document(path, labels)
 
 
-def _export(_path: Path, _labels: Labels, _: Position | None) -> Iterator[Found | Fault]:
+def _export(_path: Path, _labels: Labels, _: Position | None) -> Iterator[RawMessage | Fault]:
     raise BadInput("an export is read as a whole, by upkeep/merge.py")
 
 
@@ -249,12 +252,12 @@ def read(
     position: Position | None = None,
     renamed: Renamed | None = None,
 ) -> Iterator[Imported | Fault]:
-    """The messages of a file, in order. Sessions that are `renamed` get the number at the end of
-    their name and keys.
+    """The messages of a file, in order.
 
-    Given a `position`, a history of an assistant is read from there on. In a transcript the
-    position moves with each line that is read; only lines that end with a line break are. In a
-    database it moves when everything was read.
+    If `renamed` returns a number for a session, its name and its keys end with that number. With a
+    `position`, an assistant's history is read from there on. In a transcript, the position moves
+    with each line, and only lines that end with a line break are read. In a database, the position
+    moves after everything was read.
     """
     keys = SourceKeys()
     tools = position.tools if position else {}
@@ -269,30 +272,32 @@ def read(
 
 
 def _message(
-    found: Found,
+    raw: RawMessage,
     layout: Layout,
     keys: SourceKeys,
     tools: dict[str, dict[str, str]],
     renamed: Renamed | None,
 ) -> Imported:
-    if not isinstance(found.value, dict):
-        raise BadInput(f"expected a message (a JSON object), found {type(found.value).__name__}")
-    message, shape = (found.value, "") if found.key else as_message(found.value)
+    if not isinstance(raw.value, dict):
+        raise BadInput(f"expected a message (a JSON object), found {type(raw.value).__name__}")
+    message, shape = raw.value, ""
+    if not raw.key:
+        message, shape = as_message(raw.value)
     if shape:
-        found = replace(found, value=message)
-    session = records.text(message, "session_id") or found.labels.session_id
-    key = found.key or keys.key(session, message)
+        raw = replace(raw, value=message)
+    session = records.text(message, "session_id") or raw.labels.session_id
+    key = raw.key or keys.key(session, message)
     tool_names = tools.setdefault(session, {})
     number = renamed(session) if renamed else None
     if number is None:
-        events = pieces(found, key, tool_names)
+        events = pieces(raw, key, tool_names)
     else:
         events = tuple(
             Piece(replace(piece.draft, session_id=f"{session}-{number}"), piece.attachment)
-            for piece in pieces(found, f"{key}~{number}", tool_names)
+            for piece in pieces(raw, f"{key}~{number}", tool_names)
         )
     for piece in events:
         check_foreign(piece.draft)
-    if found.key:
+    if raw.key:
         events = layout.mark_echoes(events)
-    return Imported(found.line, session, key, events, found.offset, shape, found.is_last)
+    return Imported(raw.line, session, key, events, raw.offset, shape, raw.is_last)

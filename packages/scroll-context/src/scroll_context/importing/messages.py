@@ -1,10 +1,9 @@
-"""Messages of chat APIs as the events that happened: what was said, each tool call, each tool
-result.
+"""Messages of chat APIs as events: spoken text, tool calls and tool results.
 
-OpenAI's and Anthropic's shapes are told apart part by part, since every part names its type; so a
-list may mix them. Order inside a message is kept, neighbouring texts are one event, reasoning is an
-event of its own, base64 media become attachments, and whatever has no place of its own (unknown
-parts, extra fields) is kept in the metadata of the message's first event that is not reasoning.
+Every part of a message names its type, so OpenAI's and Anthropic's shapes are distinguished part by
+part, and a list may mix them. The order inside a message stays. Neighbouring texts are one event,
+reasoning is an event of its own, and base64 media become attachments. Everything else (unknown
+parts, extra fields) goes into the metadata of the first event that is not reasoning.
 
 A message of kind `meta` or `compaction` was written by a program, whatever role the program gave
 it: it is never recorded with the role of the user.
@@ -43,17 +42,18 @@ from scroll_context.importing.records import (
     COMPACTION,
     META,
     THINKING,
-    Found,
     Labels,
+    RawMessage,
     fingerprint,
 )
 from scroll_context.log.foreign import Attachment, Piece
-
-METADATA_LIMIT = 8 << 20  # bytes of JSON: what the log accepts
+from scroll_context.log.rows import METADATA_LIMIT
 
 _OWN_FIELDS = frozenset(
-    """role content session_id agent_id task_id kind created_at timestamp name headline step_index msg_index metadata
-    tool_calls function_call tool_call_id tool_state""".split()
+    """
+    role content session_id agent_id task_id kind created_at timestamp name headline step_index
+    msg_index metadata tool_calls function_call tool_call_id tool_state
+    """.split()
 )
 _TOOL_ROLES = ("tool", "function")
 _THINKING = ("thinking", "redacted_thinking")
@@ -68,7 +68,7 @@ def is_prompt(message: dict[str, Any]) -> bool:
 
 
 class SourceKeys:
-    """Gives out the keys of one file. Ask once for each message, in order."""
+    """Makes the source keys of one file. Call it once for each message, in order."""
 
     def __init__(self) -> None:
         self._openings: dict[str, bytes] = {}
@@ -85,18 +85,15 @@ class SourceKeys:
         return f"{IMPORTED}{identity}:{self._seen[identity]}"
 
 
-def pieces(found: Found, key: str, tools: ToolNames) -> tuple[Piece, ...]:
-    """The events that a message stands for; BadInput when it is not one."""
-    message = found.value
+def pieces(raw: RawMessage, key: str, tools: ToolNames) -> tuple[Piece, ...]:
+    """The events that a message stands for; BadInput when it is not a message."""
+    message = raw.value
     if not records.text(message, "role"):
         raise BadInput("a message needs a role")
-    if (
-        "content" not in message
-        and message.get("tool_calls") is None
-        and message.get("function_call") is None
-    ):
+    calls = (message.get("tool_calls"), message.get("function_call"))
+    if "content" not in message and calls == (None, None):
         raise BadInput("a message needs content or tool calls")
-    return _Message(message, found.labels, key, tools).read(found.shared)
+    return _Message(message, raw.labels, key, tools).read(raw.shared)
 
 
 class _Message:
@@ -117,13 +114,14 @@ class _Message:
             "step_index": records.number(message, "step_index"),
             "msg_index": records.number(message, "msg_index"),
         }
-        self.kind = records.text(message, "kind") or (
-            str(Kind.TOOL_RESULT) if self.is_result else labels.kind
-        )
+        usual_kind = str(Kind.TOOL_RESULT) if self.is_result else labels.kind
+        self.kind = records.text(message, "kind") or usual_kind
         if self.kind in (META, COMPACTION) and self.role == "user":
             self.role = "system"
+        # Texts that are not in an event yet.
         self.texts: list[str] = []
-        self.found: list[Piece] = []
+        self.pieces: list[Piece] = []
+        # Encrypted reasoning, and parts of unknown types.
         self.sealed: list[dict[str, Any]] = []
         self.others: list[Any] = []
 
@@ -131,18 +129,18 @@ class _Message:
         self._content(self.message.get("content"))
         self._flush()
         self._calls()
-        if not self.found:
+        if not self.pieces:
             self._say("")
-        metadata, headline = self._metadata(shared), records.text(self.message, "headline")
+        metadata = self._metadata(shared)
+        headline = records.text(self.message, "headline")
         if metadata or headline:
-            spoken = (
-                number for number, piece in enumerate(self.found) if piece.draft.kind != THINKING
-            )
+            kinds = [piece.draft.kind for piece in self.pieces]
+            spoken = (number for number, kind in enumerate(kinds) if kind != THINKING)
             number = next(spoken, 0)
-            first = self.found[number]
+            first = self.pieces[number]
             draft = msgspec.structs.replace(first.draft, metadata=metadata, headline=headline)
-            self.found[number] = Piece(draft, first.attachment)
-        return tuple(self.found)
+            self.pieces[number] = Piece(draft, first.attachment)
+        return tuple(self.pieces)
 
     def _content(self, content: Any) -> None:
         if isinstance(content, str):
@@ -162,19 +160,27 @@ class _Message:
         kind = records.text(part, "type") if isinstance(part, dict) else ""
         if not kind:
             raise BadInput("a content part must be text or an object with a type")
-        if (said := _text_of(part)) is not None:
-            self.texts.append(said)
+        text = _text_of(part)
+        if text is not None:
+            self.texts.append(text)
         elif kind in _THINKING:
             self._think(part)
         elif kind.endswith("tool_use"):
             self._call(records.text(part, "id"), records.text(part, "name"), part.get("input", {}))
         elif kind.endswith("tool_result"):
             self._result(part)
-        elif (media := _media(part)) is not None:
-            self._attach(
-                media, self.kind, self.role, records.text(self.message, "name"), self.call_id
-            )
-        elif (address := _address(part)) is not None:
+        else:
+            self._other_part(part, kind)
+
+    def _other_part(self, part: dict[str, Any], kind: str) -> None:
+        """A part with media, with the address of media, or of an unknown type."""
+        media = _media(part)
+        if media is not None:
+            name = records.text(self.message, "name")
+            self._attach(media, self.kind, self.role, name, self.call_id)
+            return
+        address = _address(part)
+        if address is not None:
             self.texts.append(f"[{kind}: {address}]")
         elif self.is_result:
             self.texts.append(records.json_text(part))
@@ -182,15 +188,15 @@ class _Message:
             self.others.append(part)
 
     def _flush(self) -> None:
-        """The texts so far become one event, if they say anything."""
+        """Make one event of the texts so far, if they are not all empty."""
         if any(self.texts):
             self._say("\n".join(self.texts))
         self.texts.clear()
 
     def _say(self, content: str) -> None:
-        name = records.text(self.message, "name") or (
-            self.tools.get(self.call_id, "") if self.is_result else ""
-        )
+        name = records.text(self.message, "name")
+        if not name and self.is_result:
+            name = self.tools.get(self.call_id, "")
         self._add(
             kind=self.kind,
             role=self.role,
@@ -201,7 +207,7 @@ class _Message:
         )
 
     def _think(self, part: dict[str, Any]) -> None:
-        """Reasoning that can be read is an event; what a provider has sealed is only kept."""
+        """Readable reasoning is an event; encrypted reasoning only goes into the metadata."""
         thought = part.get("thinking")
         if isinstance(thought, str) and thought:
             self._flush()
@@ -214,12 +220,13 @@ class _Message:
         calls = self.message.get("tool_calls") or []
         if not isinstance(calls, list):
             raise BadInput("tool_calls must be a list")
-        if legacy := self.message.get("function_call"):
+        legacy = self.message.get("function_call")
+        if legacy:
             calls = [*calls, {"function": legacy}]
         for call in calls:
-            function = (
-                call.get("function", call.get("custom", call)) if isinstance(call, dict) else None
-            )
+            function = None
+            if isinstance(call, dict):
+                function = call.get("function", call.get("custom", call))
             if not isinstance(function, dict):
                 raise BadInput("a tool call must be an object with a function")
             arguments = function.get("arguments", function.get("input", ""))
@@ -246,15 +253,17 @@ class _Message:
         call_id = records.text(part, "tool_use_id")
         name = self.tools.get(call_id, "")
         content = part.get("content")
+        if content is None:
+            content = []
         texts: list[str] = []
         media: list[Attachment] = []
-        for item in content if isinstance(content, list) else [] if content is None else [content]:
-            if isinstance(item, dict) and (body := _media(item)) is not None:
+        for item in content if isinstance(content, list) else [content]:
+            body = _media(item) if isinstance(item, dict) else None
+            if body is not None:
                 media.append(body)
-            elif (said := item if isinstance(item, str) else _text_of(item)) is not None:
-                texts.append(said)
-            else:
-                texts.append(records.json_text(item))
+                continue
+            text = item if isinstance(item, str) else _text_of(item)
+            texts.append(records.json_text(item) if text is None else text)
         if texts or not media:
             self._add(
                 kind=str(Kind.TOOL_RESULT),
@@ -273,80 +282,83 @@ class _Message:
         self._add(media, kind=kind, role=role, name=name, content=content, tool_call_id=call_id)
 
     def _add(self, attachment: Attachment | None = None, **values: Any) -> None:
-        source_key = f"{self.key}:{len(self.found)}"
-        self.found.append(Piece(Draft(**self.common, **values, source_key=source_key), attachment))
+        source_key = f"{self.key}:{len(self.pieces)}"
+        draft = Draft(**self.common, **values, source_key=source_key)
+        self.pieces.append(Piece(draft, attachment))
 
     def _metadata(self, shared: dict[str, Any]) -> dict[str, Any]:
-        given = self.message.get("metadata")
-        if given is not None and not isinstance(given, dict):
+        own_metadata = self.message.get("metadata")
+        if own_metadata is not None and not isinstance(own_metadata, dict):
             raise BadInput("metadata must be an object")
         metadata = {
             field: value for field, value in self.message.items() if field not in _OWN_FIELDS
-        } | (given or {})
-        kept = {"thinking": self.sealed, "parts": self.others, "conversation": shared}
-        metadata |= {field: value for field, value in kept.items() if value}
-        if metadata:
-            try:
-                size = len(msgspec.json.encode(metadata))
-            except (ValueError, TypeError, OverflowError) as error:
-                raise BadInput(
-                    f"fields that Scroll keeps as metadata cannot be stored: {error}"
-                ) from None
-            if size > METADATA_LIMIT:
-                raise BadInput(
-                    f"{size:,} bytes of metadata are over {METADATA_LIMIT:,}; move them into the "
-                    "content"
-                )
+        }
+        metadata |= own_metadata or {}
+        extra = {"thinking": self.sealed, "parts": self.others, "conversation": shared}
+        metadata |= {field: value for field, value in extra.items() if value}
+        if not metadata:
+            return {}
+        try:
+            size = len(msgspec.json.encode(metadata))
+        except (ValueError, TypeError, OverflowError) as error:
+            raise BadInput(
+                f"fields that Scroll keeps as metadata cannot be stored: {error}"
+            ) from None
+        if size > METADATA_LIMIT:
+            raise BadInput(
+                f"{size:,} bytes of metadata are over {METADATA_LIMIT:,}; move them into the "
+                "content"
+            )
         return metadata
 
 
 def _text_of(part: Any) -> str | None:
-    """What a part of text says; None when it is no text."""
-    source = part.get("source") if isinstance(part, dict) else None
-    if (
-        isinstance(source, dict) and source.get("type") == "text"
-    ):  # Anthropic: a document given as text
-        said = source.get("data")
-    elif isinstance(part, dict) and part.get("type") in (
-        "text",
-        "input_text",
-        "output_text",
-        "refusal",
-    ):
-        said = part.get("refusal" if part["type"] == "refusal" else "text")
+    """The text of a part; None when it is not text."""
+    if not isinstance(part, dict):
+        return None
+    source = part.get("source")
+    if isinstance(source, dict) and source.get("type") == "text":
+        # Anthropic sends a text document so.
+        text = source.get("data")
+    elif part.get("type") in ("text", "input_text", "output_text"):
+        text = part.get("text")
+    elif part.get("type") == "refusal":
+        text = part.get("refusal")
     else:
         return None
-    if not isinstance(said, str):
+    if not isinstance(text, str):
         raise BadInput(f"a part of type {part.get('type')} must hold text")
-    return said
+    return text
 
 
 def _media(part: dict[str, Any]) -> Attachment | None:
     """The body of a part that carries one in base64, in any of the shapes in use."""
-    source = part.get("source")  # Anthropic: image, document
-    if isinstance(source, Attachment):  # read from a file beside the transcript
+    # Anthropic's images and documents have a source.
+    source = part.get("source")
+    if isinstance(source, Attachment):
+        # It was read from a file beside the transcript.
         return source
     if isinstance(source, dict) and source.get("type") == "base64":
-        return Attachment(
-            records.body(source.get("data")), records.media_type(source.get("media_type"))
-        )
+        body = records.body(source.get("data"))
+        return Attachment(body, records.media_type(source.get("media_type")))
     audio = part.get("input_audio")
     if isinstance(audio, dict):
-        return Attachment(
-            records.body(audio.get("data")),
-            records.media_type(f"audio/{audio.get('format', 'wav')}"),
-        )
-    if (url := _url(part)) and (found := records.data_url(url)):
-        return Attachment(found[1], found[0])
-    return None
+        body = records.body(audio.get("data"))
+        return Attachment(body, records.media_type(f"audio/{audio.get('format', 'wav')}"))
+    url = _url(part)
+    data = records.data_url(url) if url else None
+    if data is None:
+        return None
+    media_type, body = data
+    return Attachment(body, media_type)
 
 
 def _address(part: dict[str, Any]) -> str | None:
     """Where the body of a part is, when the part has only an address."""
     source = part.get("source")
     if isinstance(source, dict):
-        found = source.get("url") or source.get("file_id")
-        return found if isinstance(found, str) else None
+        address = source.get("url") or source.get("file_id")
+        return address if isinstance(address, str) else None
     return _url(part)
 
 
@@ -392,65 +404,59 @@ def result(call_id: str, content: Any, is_error: bool) -> dict[str, Any]:
 
 
 def response_item(item: dict[str, Any]) -> dict[str, Any] | None:
-    """The message of an item of OpenAI's Responses, which Codex writes too; None for one that says
-    nothing.
-    """
+    """The message of an item of OpenAI's Responses, which Codex writes too; None if it is empty."""
     kind = records.text(item, "type")
     call_id = records.text(item, "call_id") or records.text(item, "id")
     if kind == "message":
         return {"role": records.text(item, "role"), "content": item.get("content")}
     if kind == "reasoning":
         parts = [*records.objects(item, "summary"), *records.objects(item, "content")]
-        said = [text for part in parts if isinstance(text := part.get("text"), str)]
-        return {"role": "assistant", "content": "\n".join(said), "kind": THINKING} if said else None
+        texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
+        if not texts:
+            return None
+        return {"role": "assistant", "content": "\n".join(texts), "kind": THINKING}
     if kind in ("function_call", "custom_tool_call"):
         arguments = item.get("arguments") if kind == "function_call" else item.get("input")
-        name, space = records.text(item, "name"), records.text(item, "namespace")
-        return call(
-            f"{space.removesuffix('__')}__{name}" if space else name, arguments or "", call_id
-        )
+        name = records.text(item, "name")
+        namespace = records.text(item, "namespace")
+        if namespace:
+            name = f"{namespace.removesuffix('__')}__{name}"
+        return call(name, arguments or "", call_id)
     if kind.endswith("_output"):
         output = item.get("output")
-        failed = isinstance(output, dict) and output.get("success") is False
-        return result(
-            call_id, output.get("content", output) if isinstance(output, dict) else output, failed
-        )
-    if kind.endswith("_call"):  # local_shell_call, web_search_call
+        if not isinstance(output, dict):
+            return result(call_id, output, is_error=False)
+        is_error = output.get("success") is False
+        return result(call_id, output.get("content", output), is_error)
+    if kind.endswith("_call"):
+        # Such as local_shell_call and web_search_call.
         return call(kind.removesuffix("_call"), item.get("action") or {}, call_id)
     return None
 
 
 def as_message(value: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """A message in the common shape, and the name of the shape that it had, "" when it was the
-    common one.
-    """
-    if value.get("lc") and isinstance(inner := value.get("kwargs"), dict):
-        name = value.get("id")
-        return _langchain(
-            str(name[-1]) if name and isinstance(name, list) else "", inner
-        ), "LangChain"
+    """A message in the common shape, and the name of its own shape; "" for the common one."""
+    arguments = value.get("kwargs")
+    if value.get("lc") and isinstance(arguments, dict):
+        path = value.get("id")
+        name = str(path[-1]) if path and isinstance(path, list) else ""
+        return _langchain(name, arguments), "LangChain"
     kind = value["type"] if isinstance(value.get("type"), str) else ""
     if _langchain_kind(kind) in _LANGCHAIN and "role" not in value:
-        if isinstance(inner := value.get("data"), dict):
-            return _langchain(kind, inner), "LangChain"
+        data = value.get("data")
+        if isinstance(data, dict):
+            return _langchain(kind, data), "LangChain"
         if "content" in value:
             return _langchain(kind, value), "LangChain"
     if (kind in _ITEMS or kind.endswith("_call_output")) and "role" not in value:
-        return response_item(value) or {
-            "role": "assistant",
-            "content": "",
-            "kind": THINKING,
-        }, "OpenAI Responses"
+        empty = {"role": "assistant", "content": "", "kind": THINKING}
+        return response_item(value) or empty, "OpenAI Responses"
     if value.get("object") == "thread.message":
-        return value | {
-            "content": [_thread_part(part) for part in records.objects(value, "content")]
-        }, "OpenAI thread"
-    if (
-        "role" in value
-        and "content" not in value
-        and isinstance(inner := value.get("message"), dict)
-    ):
-        return {"role": value["role"], "content": inner.get("content") or ""}, "Cursor"
+        parts = [_thread_part(part) for part in records.objects(value, "content")]
+        return {**value, "content": parts}, "OpenAI thread"
+    message = value.get("message")
+    if "role" in value and "content" not in value and isinstance(message, dict):
+        return {"role": value["role"], "content": message.get("content") or ""}, "Cursor"
     return value, ""
 
 
@@ -468,41 +474,40 @@ def _langchain(name: str, value: dict[str, Any]) -> dict[str, Any]:
             "content": f"[the message {records.text(value, 'id')} was removed]",
         }
     message = {
-        field: one
-        for field, one in value.items()
-        if field not in ("type", "tool_calls", "lc") and one
+        field: item
+        for field, item in value.items()
+        if field not in ("type", "tool_calls", "lc") and item
     }
     message["role"] = _LANGCHAIN.get(kind) or records.text(value, "role") or kind
     content = value.get("content")
+    calls = value.get("tool_calls")
     extra = value.get("additional_kwargs")
-    calls = (
-        value.get("tool_calls")
-        or (extra.get("tool_calls") if isinstance(extra, dict) else None)
-        or []
-    )
-    if not isinstance(calls, list) or not all(isinstance(one, dict) for one in calls):
+    if not calls and isinstance(extra, dict):
+        calls = extra.get("tool_calls")
+    calls = calls or []
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise BadInput("tool_calls must be a list of objects")
     if calls:
-        message["tool_calls"] = [
-            one
-            if "function" in one
-            else {
-                "id": one.get("id"),
-                "function": {"name": one.get("name"), "arguments": one.get("args", {})},
-            }
-            for one in calls
-        ]
+        message["tool_calls"] = [_langchain_call(call) for call in calls]
         message.pop("additional_kwargs", None)
-        if isinstance(content, list):  # Anthropic's calls stand in the content too
-            content = [
-                part
-                for part in content
-                if not (isinstance(part, dict) and part.get("type") == "tool_use")
-            ]
+        if isinstance(content, list):
+            # Anthropic's calls are in the content too.
+            content = [part for part in content if not _is_tool_use(part)]
     message["content"] = "" if content is None else content
     if value.get("status") == "error":
         message["tool_state"] = "error"
     return message
+
+
+def _langchain_call(call: dict[str, Any]) -> dict[str, Any]:
+    if "function" in call:
+        return call
+    function = {"name": call.get("name"), "arguments": call.get("args", {})}
+    return {"id": call.get("id"), "function": function}
+
+
+def _is_tool_use(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "tool_use"
 
 
 def _thread_part(part: dict[str, Any]) -> dict[str, Any]:
@@ -511,44 +516,63 @@ def _thread_part(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def messages_in(value: Any) -> tuple[dict[str, Any], list[Any]] | None:
-    """What a conversation says of itself, and its messages; None when a value is a single message."""
+    """The fields and the messages of a conversation; None when a value is a single message."""
     if isinstance(value, list):
         return {}, value
     if not isinstance(value, dict) or "role" in value:
         return None
-    about = dict(value)
-    if isinstance(inner := about.pop("messages", None), list):
-        return about, inner
-    if isinstance(inner := value.get("values"), dict) and isinstance(
-        inner.get("messages"), list
-    ):  # of LangGraph
-        return {}, inner["messages"]
-    if isinstance(
-        answer := value.get("response"), dict
-    ):  # a line of a batch, or a call with its answer
-        answered = messages_in(answer["body"] if isinstance(answer.get("body"), dict) else answer)
-        request = value.get("request") or value.get("body")
-        asked = request.get("messages") if isinstance(request, dict) else None
-        if answered is not None:
-            name = {"id": value["custom_id"]} if value.get("custom_id") else {}
-            return name, [*(asked if isinstance(asked, list) else ()), *answered[1]]
-    if isinstance(choices := value.get("choices"), list):
-        found = [
-            one["message"]
-            for one in choices
-            if isinstance(one, dict) and isinstance(one.get("message"), dict)
+    messages = value.get("messages")
+    if isinstance(messages, list):
+        return {field: item for field, item in value.items() if field != "messages"}, messages
+    state = value.get("values")
+    if isinstance(state, dict) and isinstance(state.get("messages"), list):
+        # The state of a LangGraph thread.
+        return {}, state["messages"]
+    response = value.get("response")
+    if isinstance(response, dict):
+        exchange = _exchange(value, response)
+        if exchange is not None:
+            return exchange
+    return _completion(value)
+
+
+def _exchange(
+    value: dict[str, Any], response: dict[str, Any]
+) -> tuple[dict[str, Any], list[Any]] | None:
+    """A line of a batch, or a call with its answer."""
+    answer = messages_in(response["body"] if isinstance(response.get("body"), dict) else response)
+    if answer is None:
+        return None
+    request = value.get("request") or value.get("body")
+    prompt = request.get("messages") if isinstance(request, dict) else None
+    if not isinstance(prompt, list):
+        prompt = []
+    about = {"id": value["custom_id"]} if value.get("custom_id") else {}
+    return about, [*prompt, *answer[1]]
+
+
+def _completion(value: dict[str, Any]) -> tuple[dict[str, Any], list[Any]] | None:
+    """An answer of OpenAI's, a thread, or a pair of a prompt and a completion."""
+    choices = value.get("choices")
+    if isinstance(choices, list):
+        objects = [choice for choice in choices if isinstance(choice, dict)]
+        messages = [
+            choice["message"] for choice in objects if isinstance(choice.get("message"), dict)
         ]
-        return records.kept(value, id="id", model="model", created_at="created"), found
-    if value.get("object") == "response" and isinstance(output := value.get("output"), list):
-        return records.kept(value, id="id", model="model", created_at="created_at"), output
-    if value.get("object") == "list" and isinstance(data := value.get("data"), list):
-        ordered = sorted(
-            data, key=lambda one: one.get("created_at") or 0 if isinstance(one, dict) else 0
-        )
-        return records.kept(ordered[0], id="thread_id") if ordered and isinstance(
-            ordered[0], dict
-        ) else {}, ordered
+        return records.fields(value, id="id", model="model", created_at="created"), messages
+    output = value.get("output")
+    if value.get("object") == "response" and isinstance(output, list):
+        return records.fields(value, id="id", model="model", created_at="created_at"), output
+    data = value.get("data")
+    if value.get("object") == "list" and isinstance(data, list):
+        ordered = sorted(data, key=_created_at)
+        has_thread = ordered and isinstance(ordered[0], dict)
+        return records.fields(ordered[0], id="thread_id") if has_thread else {}, ordered
     if isinstance(value.get("prompt"), str) and isinstance(value.get("completion"), str):
-        asked_and_said = [("user", value["prompt"]), ("assistant", value["completion"])]
-        return {}, [{"role": role, "content": text} for role, text in asked_and_said]
+        pair = [("user", value["prompt"]), ("assistant", value["completion"])]
+        return {}, [{"role": role, "content": text} for role, text in pair]
     return None
+
+
+def _created_at(message: Any) -> Any:
+    return (message.get("created_at") or 0) if isinstance(message, dict) else 0

@@ -33,7 +33,7 @@ def is_plain_folder(path: Path) -> bool:
 
 
 def plain_files_below(folder: Path, *names: str) -> Iterator[Path]:
-    """The files below a folder of a folder, in no order. A link on the way ends the search there."""
+    """The files below a folder of a folder, in no order. A link on the way ends the search."""
     for name in names:
         folder = folder / name
         if not is_plain_folder(folder):

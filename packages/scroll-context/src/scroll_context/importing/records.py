@@ -1,10 +1,9 @@
-"""What passes between the readers of formats and the import, and the fields of a record, checked.
+"""The values that pass between format readers and the import, and checked access to fields.
 
-A reader gives a message of a file as `Found`: the message in the common shape, its line, and, where
-the source has ids, its source key. The import makes an `Imported` of it, the events that the
-message stands for. What cannot be read is a `Fault`. A function for a field returns a value that
-the log will accept, or raises BadInput with the reason; so a file that parses is a file that can be
-appended.
+A reader gives a message of a file as `RawMessage`: the message in the common shape, its line, and
+its source key if the source has ids. The import makes an `Imported` of it, the events that the
+message stands for. An unreadable message is a `Fault`. A function for a field returns a value that
+the log accepts, or raises BadInput with the reason; so every file that parses can be appended.
 """
 
 import base64
@@ -30,17 +29,16 @@ THINKING, META, COMPACTION, BRANCH, DOCUMENT = (
     "branch",
     "document",
 )
-"""Kinds of messages that are no part of the conversation: a model's reasoning, what a program told
-a model, a summary that replaced the past, turns that were taken back, and pieces of a text that is
-no conversation."""
+"""Kinds of messages outside the conversation: a model's reasoning, messages from a program to a
+model, a summary that replaced the past, turns that were taken back, and pieces of a text that is
+not a conversation."""
 
 
-LISTED = 20  # faults of a file that are kept for the reader; the others are counted
+LISTED = 20
+"""How many faults of a file a report lists; the others are only counted."""
 
 State = dict[str, Any]
-"""What the reader of a transcript must know of earlier lines, as JSON; {} at the beginning of a
-file.
-"""
+"""What a transcript reader must remember of earlier lines, as JSON; {} at the start of a file."""
 
 
 MALFORMED = (
@@ -52,7 +50,7 @@ MALFORMED = (
     TypeError,
     ValueError,
 )
-"""What a reader of a format raises for a value of another shape than the format has.
+"""Errors that a format reader raises for a value of another shape than the format has.
 
 Fields are checked where they are read. A file that somebody crafted can still have a number where
 there are only texts, or lack a column. That is a fault of the message, and must not end the import
@@ -71,7 +69,8 @@ class Labels(msgspec.Struct, frozen=True):
     task_id: str = ""
     kind: str = "conversation"
     created_at: str = ""
-    me: tuple[str, ...] = ()  # the names of the user among the speakers of a chat
+    # The names of the user among the speakers of a chat.
+    me: tuple[str, ...] = ()
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -79,33 +78,43 @@ class Fault(msgspec.Struct, frozen=True):
 
     line: int
     reason: str
-    offset: int = 0  # how far into the file, in bytes, for progress
-    is_whole: bool = True  # whether a line break ends the line
+    # How far into the file, in bytes, for progress.
+    offset: int = 0
+    # Whether a line break ends the line.
+    is_whole: bool = True
 
 
 class Imported(msgspec.Struct, frozen=True):
     """One message, as the events it stands for, in order."""
 
     line: int
-    session_id: str  # as the file names it
-    key: str  # the source key, without the number of the piece
+    # As the file names it.
+    session_id: str
+    # The source key, without the number of the piece.
+    key: str
     pieces: tuple[Piece, ...]
     offset: int = 0
-    shape: str = ""  # whose shape the message had, where that was not the common one
-    is_last: bool = True  # of the messages in its line
+    # The name of the message's shape; "" for the common one.
+    shape: str = ""
+    # Whether it is the last message of its line.
+    is_last: bool = True
 
 
-class Found(msgspec.Struct, frozen=True):
-    """A value in the place of a message, not checked yet."""
+class RawMessage(msgspec.Struct, frozen=True):
+    """A message as its file has it, not checked yet. The value may have any shape."""
 
     line: int
     value: Any
     labels: Labels
-    where: str = ""  # "message 3", when one line holds several
-    shared: dict[str, Any] = {}  # what the conversation says of itself; kept with its first message
+    # Such as "message 3", when one line holds several.
+    where: str = ""
+    # Fields of the conversation, which are recorded with its first message.
+    shared: dict[str, Any] = {}
     offset: int = 0
-    key: str = ""  # made of ids that the source gave out; empty: to be made of the message itself
-    is_last: bool = True  # of the messages in its line
+    # A source key made of ids from the source; "" if the message itself has to make the key.
+    key: str = ""
+    # Whether it is the last message of its line.
+    is_last: bool = True
 
     def fault(self, error: Exception) -> Fault:
         if isinstance(error, BadInput):
@@ -126,22 +135,32 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one file."""
 
     file: str
-    format: str = ""  # what kind of file it is, as a reader calls it
+    # The kind of the file, in words.
+    format: str = ""
     messages: int = 0
-    added: int = 0  # events that are new in the store
-    known: int = 0  # events that were there already
-    bad: int = 0  # messages that could not be read
-    faults: tuple[Fault, ...] = ()  # the first of them, with the reason
-    speakers: tuple[
-        str, ...
-    ] = ()  # of a chat of which nobody said who the user is; the first of them
-    renamed: dict[str, str] = {}  # sessions whose names were taken, and their names in the store
-    redacted: dict[str, int] = {}  # secrets in it that were replaced, by kind
-    tasks: tuple[str, ...] = ()  # tasks that it names and that its events did not get
-    skipped: tuple[str, ...] = ()  # files of an archive in which there are no messages
-    missing: tuple[str, ...] = ()  # payloads that an export names and does not hold
-    left: str = ""  # why a capture left the rest to the next one
-    error: str = ""  # why nothing of it was imported; the command line reports files one by one
+    # Events that are new in the store.
+    added: int = 0
+    # Events that were recorded before.
+    known: int = 0
+    # Messages that could not be read, and the first of them with the reason.
+    bad: int = 0
+    faults: tuple[Fault, ...] = ()
+    # The first speakers of a chat in which no name is known to be the user's.
+    speakers: tuple[str, ...] = ()
+    # Sessions whose names were taken, and their names in the store.
+    renamed: dict[str, str] = {}
+    # Secrets that were replaced, by kind.
+    redacted: dict[str, int] = {}
+    # Tasks that the file names and that its events did not get.
+    tasks: tuple[str, ...] = ()
+    # Files of an archive that have no messages.
+    skipped: tuple[str, ...] = ()
+    # Payloads that an export names and does not contain.
+    missing: tuple[str, ...] = ()
+    # Why a capture left the rest to the next one.
+    left: str = ""
+    # Why nothing of the file was imported; the command line reports files one by one.
+    error: str = ""
 
     def plus(self, other: "ImportReport") -> "ImportReport":
         """The numbers and faults of both, as a report of this file."""
@@ -167,9 +186,8 @@ def text(message: dict[str, Any], field: str) -> str:
     value = message.get(field)
     if value is None:
         return ""
-    if (
-        value.__class__ is str and value.isascii()
-    ):  # nearly always, and this is called a dozen times for each message
+    # This is nearly always so, and each message has a dozen such fields.
+    if value.__class__ is str and value.isascii():
         return str(value)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -223,15 +241,16 @@ def _iso(value: Any) -> str:
             moment = dt.datetime.fromisoformat(value)
             if len(value) == len("2026-03-01") and moment.tzinfo is None:
                 return moment.date().isoformat()
-            return (moment if moment.tzinfo is None else moment.astimezone(dt.UTC)).isoformat()
+            if moment.tzinfo is not None:
+                moment = moment.astimezone(dt.UTC)
+            return moment.isoformat()
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"not a time: {value!r}")
     if not 0 <= value < 1e20:
         raise ValueError("before 1970, or beyond nanoseconds")
-    while (
-        value >= 1e11
-    ):  # milliseconds, microseconds or nanoseconds: seconds reach this in the year 5138
+    # Milliseconds, microseconds or nanoseconds. Seconds reach this number in the year 5138.
+    while value >= 1e11:
         value /= 1000
     return dt.datetime.fromtimestamp(value, dt.UTC).isoformat()
 
@@ -241,7 +260,7 @@ def objects(message: dict[str, Any], field: str) -> list[dict[str, Any]]:
     value = message.get(field)
     if value is not None and not isinstance(value, list):
         raise BadInput(f"{field} must be a list, not {_kind_of(value)}")
-    return [one for one in value or () if isinstance(one, dict)]
+    return [item for item in value or () if isinstance(item, dict)]
 
 
 def data_url(url: str) -> tuple[str, bytes] | None:
@@ -287,10 +306,8 @@ def identifier(name: str) -> str:
     return hashlib.sha256(_storable(name, "id").encode()).hexdigest()[:32]
 
 
-def kept(value: dict[str, Any], **names: str) -> dict[str, Any]:
-    """The fields of a line that are worth keeping, under plain names, without those that say
-    nothing.
-    """
+def fields(value: dict[str, Any], **names: str) -> dict[str, Any]:
+    """Some fields of a record, under plain names; fields without a value are left out."""
     return {
         name: value[field]
         for name, field in names.items()
@@ -299,5 +316,5 @@ def kept(value: dict[str, Any], **names: str) -> dict[str, Any]:
 
 
 def json_text(value: Any) -> str:
-    """A value that is no text, as text."""
+    """A value that is not text, as text."""
     return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))

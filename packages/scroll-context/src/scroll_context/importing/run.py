@@ -1,14 +1,13 @@
-"""Importing a file into a store: whole or not at all, once however often it is repeated, and apart
-from what is there.
+"""Importing a file into a store: completely or not at all, and only once.
 
 A file is read twice, unless it is small. The first pass only looks for faults; unless they may be
 skipped, one fault is enough and nothing of the file is imported. The second pass appends in
-batches. A run that is killed between two batches is completed by running it again, since what is
-already there is recognised by its source key.
+batches. A run that is killed between two batches is completed by running it again, since recorded
+events are recognised by their source keys.
 
-Files are named alike and sessions too, so a session of the store is added to only if this file
-began it: if everything that was imported into it is in the file. Otherwise the file's session gets
-a name of its own (`chat-2`), unless the caller asks to join.
+Different files and sessions often have the same name. So an import adds to a session of the store
+only if this file began it, that is, if everything that was imported into it is in the file.
+Otherwise the file's session gets a name of its own (`chat-2`), unless the caller asks to join.
 """
 
 import contextlib
@@ -41,30 +40,38 @@ from scroll_context.upkeep.merge import check_export, merge_export
 
 BATCH_EVENTS = 2_000
 BATCH_BYTES = 16 << 20
-KEPT_BYTES = (
-    16 << 20
-)  # up to which the messages of a file are kept in memory between its two passes
+# The messages of a file up to this size stay in memory between its two passes.
+IN_MEMORY_BYTES = 16 << 20
 
-_KEYS = """SELECT source_key FROM event WHERE session_id = ? AND ifnull(source_key, '') NOT LIKE ? ORDER BY seq"""
+_KEYS = (
+    "SELECT source_key FROM event "
+    "WHERE session_id = ? AND ifnull(source_key, '') NOT LIKE ? ORDER BY seq"
+)
 
 
 class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a file is to be read, and where its events go."""
 
-    session_id: str = ""  # of messages that name none; empty: the name of the file
+    # The session of messages that name none; "" for the name of the file.
+    session_id: str = ""
     agent_id: str = ""
     task_id: str = ""
-    kind: str = "conversation"  # of what was said
-    layout: str | None = None  # the name of its layout; None: it is recognised
-    skip_bad: bool = False  # import the good messages of a file with bad ones
-    join: bool = False  # add to sessions of the same name that another source began
-    redact: bool = True  # replace secrets by markers; a trusted export is restored exactly
-    # of an export: restore it as one's own, with snapshots, forks and plans that take effect
+    # The kind of messages that name none.
+    kind: str = "conversation"
+    # The name of the file's layout; None to recognise it.
+    layout: str | None = None
+    # Import the good messages of a file with bad ones.
+    skip_bad: bool = False
+    # Add to sessions of the same name that another source began.
+    join: bool = False
+    # Replace secrets by markers; a trusted export is restored exactly.
+    redact: bool = True
+    # Restore an export as one's own, with snapshots, forks and plans that take effect.
     trust: bool = False
-    mine: bool = (
-        False  # the file is a history of the user: its user turns count as theirs (origin.py)
-    )
-    me: tuple[str, ...] = ()  # the names of the user among the speakers of a chat
+    # The file is the user's own history, so its user turns count as theirs (origin.py).
+    mine: bool = False
+    # The names of the user among the speakers of a chat.
+    me: tuple[str, ...] = ()
 
 
 def import_file(
@@ -84,14 +91,13 @@ def import_file(
     redact: bool = True,
     progress: Progress | None = None,
 ) -> ImportReport:
-    """Import a file of messages, or an export of another store. Raises BadInput when nothing of it
-    was imported.
+    """Import a file of messages, or an export of another store.
 
-    `session_id`, `agent_id`, `task_id` and `kind` stand for what messages do not say themselves.
-    What is imported can be searched at once; `store.index.catch_up()` indexes it now instead of at
-    the first search. Nothing in the file is taken for words of the user of this store, unless
-    `mine` says that it is their own history, or `me` says under which names the user speaks in a
-    chat of several people.
+    `session_id`, `agent_id`, `task_id` and `kind` apply to messages without their own. Imported
+    events can be searched at once; `store.index.catch_up()` indexes them now instead of at the
+    first search. Nothing in the file counts as words of the user of this store, unless `mine` says
+    that it is their own history, or `me` names the user among several speakers. Raises BadInput if
+    nothing was imported.
 
     >>> from pathlib import Path
     >>> from scroll_context import Store, import_file
@@ -129,10 +135,10 @@ class ImportFile:
             )
         self._options = options
         self._labels = Labels(
-            **{
-                field: utf8(getattr(options, field))
-                for field in ("session_id", "agent_id", "task_id", "kind")
-            },
+            session_id=utf8(options.session_id),
+            agent_id=utf8(options.agent_id),
+            task_id=utf8(options.task_id),
+            kind=utf8(options.kind),
             me=options.me,
         )
         self._cleanup = contextlib.ExitStack()
@@ -151,7 +157,8 @@ class ImportFile:
         self._bad = 0
         self._faults: list[Fault] = []
         self._skipped: list[Part] = []
-        self._kept: list[Imported | Fault] | None = None
+        # The messages of a small file, between the two passes.
+        self._in_memory: list[Imported | Fault] | None = None
 
     def __enter__(self) -> "ImportFile":
         return self
@@ -169,7 +176,7 @@ class ImportFile:
         return self._source.parts[0].layout is EXPORT
 
     def check(self, progress: Progress | None = None) -> None:
-        """Read all of it and write nothing. Raises BadInput when it cannot be imported."""
+        """Read the complete file and write nothing. Raises BadInput if it cannot be imported."""
         if self._is_export:
             if self._labels != Labels(task_id="" if self._options.trust else self._labels.task_id):
                 raise BadInput(
@@ -179,37 +186,13 @@ class ImportFile:
             with self._source.parts[0].path.open("rb") as lines:
                 check_export(lines, progress)
             return
-        self._kept = [] if self._source.size <= KEPT_BYTES else None
+        self._in_memory = [] if self._source.size <= IN_MEMORY_BYTES else None
         for part in self._source.parts:
-            before, bad, faults = self.messages, 0, list[Fault]()
-            for item in self._read(progress, only=part):
-                if self._kept is not None:
-                    self._kept.append(item)
-                if isinstance(item, Fault):
-                    bad += 1
-                    if bad <= LISTED:
-                        faults.append(item)
-                    continue
-                self.messages += 1
-                self._sessions[item.session_id] = part.layout
-                self._shapes |= {item.shape} - {""}
-                if part.layout.names_speakers:
-                    self._hear(item)
-            if self._source.is_archive and before == self.messages:
-                self._skipped.append(part)  # a file of settings or the like
-                continue
-            if self._options.me and self._source.is_archive and not part.layout.names_speakers:
-                # All turns of a user in it would count as turns of this user.
-                raise BadInput(
-                    f"{part.inside} does not name its speakers, so it does not show which words "
-                    "are yours; take it out of the archive and import it separately"
-                )
-            self._bad += bad
-            self._faults += faults[: LISTED - len(self._faults)]
+            self._check_part(part, progress)
         if self._bad and not (self._options.skip_bad and self.messages):
             listed = tuple((fault.line, fault.reason) for fault in self._faults)
             if not self.messages and not importers():
-                # A history of an assistant looks like JSON Lines whose lines are no messages.
+                # An assistant's history looks like JSON Lines whose lines are not messages.
                 raise BadInput(f"no line of it is a message that can be read. {OTHER_FORMATS}")
             raise UnreadableMessages(self.label, self.messages, self._bad, listed)
         if not self.messages:
@@ -219,8 +202,37 @@ class ImportFile:
         for part in self._skipped:
             self._source.parts.remove(part)
 
-    def _hear(self, message: Imported) -> None:
-        """Note who speaks in a message."""
+    def _check_part(self, part: Part, progress: Progress | None) -> None:
+        before = self.messages
+        bad = 0
+        faults: list[Fault] = []
+        for item in self._read(progress, only=part):
+            if self._in_memory is not None:
+                self._in_memory.append(item)
+            if isinstance(item, Fault):
+                bad += 1
+                if bad <= LISTED:
+                    faults.append(item)
+                continue
+            self.messages += 1
+            self._sessions[item.session_id] = part.layout
+            self._shapes |= {item.shape} - {""}
+            if part.layout.names_speakers:
+                self._note_speakers(item)
+        if self._source.is_archive and before == self.messages:
+            # It is a file of settings or the like.
+            self._skipped.append(part)
+            return
+        if self._options.me and self._source.is_archive and not part.layout.names_speakers:
+            # All turns of a user in it would count as turns of this user.
+            raise BadInput(
+                f"{part.inside} does not name its speakers, so it does not show which words "
+                "are yours; take it out of the archive and import it separately"
+            )
+        self._bad += bad
+        self._faults += faults[: LISTED - len(self._faults)]
+
+    def _note_speakers(self, message: Imported) -> None:
         for piece in message.pieces:
             if piece.draft.role == SPEAKER and len(self._speakers) < LISTED:
                 self._speakers[piece.draft.name] = None
@@ -230,48 +242,52 @@ class ImportFile:
     def _nobody(self) -> str:
         """Why nobody in it is the user.
 
-        It must be right at the first import: what is recorded is not changed.
+        The import is refused, since the user's turns cannot be marked as such afterwards.
         """
         names = " or ".join(map(repr, self._options.me))
         if not self._speakers:
-            return f"its speakers have no names, so nobody is {names}; if it is your own history, say `mine` instead"
+            return (
+                f"its speakers have no names, so nobody is {names}; "
+                "if it is your own history, say `mine` instead"
+            )
         return f"nobody in it is called {names}; its speakers are {', '.join(self._speakers)}"
 
     def write(self, store: Store, progress: Progress | None = None) -> ImportReport:
-        """Append what is not there yet. The file must have passed check()."""
+        """Append the messages that are not in the store yet. The file must have passed check()."""
         if self._is_export:
             return self._write_export(store, progress)
         origin = Origin.CAPTURED if self._options.mine or self._options.me else Origin.IMPORTED
-        added = known = 0
+        added = 0
+        repeated = 0
         with store.append_foreign(
             origin, self.label, task_id=self._labels.task_id, redact=self._options.redact
         ) as writer:
             renamed = self._hold(store.log, writer)
             for batch in batches(self._good(progress, renamed), BATCH_EVENTS, BATCH_BYTES):
                 new, old = append_new(store, writer, pieces_of(batch))
-                added, known = added + new, known + old
+                added += new
+                repeated += old
             tasks = tuple(sorted(writer.tasks))
         return ImportReport(
             file=self.label,
             format=self._source.described(self._shapes),
             messages=self.messages,
             added=added,
-            known=known,
+            known=repeated,
             skipped=tuple(part.inside for part in self._skipped),
             tasks=tasks,
             speakers=() if self._has_owner else tuple(self._speakers),
             bad=self._bad,
             faults=tuple(self._faults),
-            renamed={name: numbered(name, n) for name, n in renamed.items()},
+            renamed={name: numbered(name, number) for name, number in renamed.items()},
             redacted=writer.redacted,
         )
 
     def _hold(self, log: EventLog, writer: ForeignWriter) -> dict[str, int]:
-        """Take the sessions of the file; those whose names others have taken, with the number that
-        each gets instead.
+        """Take the leases of the file's sessions. Returns new numbers for names that are taken.
 
-        Another import may begin a session of the same name until ours is held, so the names are
-        looked at again then.
+        Another import may begin a session of the same name before ours is held, so the names are
+        checked again afterwards.
         """
         renamed: dict[str, int] | None = None
         while True:
@@ -315,12 +331,13 @@ class ImportFile:
         renamed: dict[str, int] | None = None,
         only: Part | None = None,
     ) -> Iterator[Imported | Fault]:
-        total, before, count = self._source.size, 0, 0
+        total = self._source.size
+        before = 0
+        count = 0
         for part in self._source.parts:
             if only is None or part is only:
-                labels = msgspec.structs.replace(
-                    self._labels, session_id=self._labels.session_id or part.name
-                )
+                session_id = self._labels.session_id or part.name
+                labels = msgspec.structs.replace(self._labels, session_id=session_id)
                 for item in read(part.path, part.layout, labels, renamed=(renamed or {}).get):
                     if progress and count % 500 == 0:
                         progress(before + item.offset, total)
@@ -331,11 +348,12 @@ class ImportFile:
             before += part.path.stat().st_size
 
     def _good(self, progress: Progress | None, renamed: dict[str, int]) -> Iterator[Imported]:
-        """The messages that can be imported, from memory where they were kept there."""
-        kept = None if renamed else self._kept
-        for number, item in enumerate(self._read(progress, renamed) if kept is None else kept):
-            if progress and kept and number % 500 == 0:
-                progress(number, len(kept))
+        """The messages that can be imported, from memory if they are there."""
+        in_memory = None if renamed else self._in_memory
+        items = self._read(progress, renamed) if in_memory is None else in_memory
+        for number, item in enumerate(items):
+            if progress and in_memory and number % 500 == 0:
+                progress(number, len(in_memory))
             if isinstance(item, Fault):
                 if self._options.skip_bad or self._skipped:
                     continue
@@ -346,36 +364,35 @@ class ImportFile:
             yield item
 
     def _names(self, log: EventLog) -> dict[str, int]:
-        """The sessions of the file whose names others have taken, with the number that each gets
-        instead.
-        """
-        taken = {name for name in self._sessions if log.tail(1, session_id=name)}
-        if not taken:
-            return {}
+        """The sessions of the file whose names are taken, with the number that each gets."""
+        existing = {name for name in self._sessions if log.tail(1, session_id=name)}
         keys: dict[str, set[str]] = {
-            name: set() for name in taken if not self._sessions[name].has_ids
+            name: set() for name in existing if not self._sessions[name].has_ids
         }
-        items = self._read() if self._kept is None else self._kept
-        for item in items if keys else ():
-            if isinstance(item, Imported) and item.session_id in keys:
-                keys[item.session_id].add(item.key)
+        if keys:
+            for item in self._read() if self._in_memory is None else self._in_memory:
+                if isinstance(item, Imported) and item.session_id in keys:
+                    keys[item.session_id].add(item.key)
+        numbers: dict[str, int] = {}
+        for name in existing:
+            number = self._number_of(name, log, keys.get(name))
+            if number is not None:
+                numbers[name] = number
+        return numbers
 
-        def number_of(name: str) -> int | None:
-            if name in keys:
-                return first_number(lambda one: _is_begun_by(log, one, keys[name]), name)
-            # The sessions of an assistant have ids of its own: any file of that assistant may add
-            # to them.
-            return first_number(
-                lambda one: is_open_to(log, one, f"{IMPORTED}{self._sessions[name].name}:"), name
-            )
-
-        return {name: number for name in taken if (number := number_of(name))}
+    def _number_of(self, name: str, log: EventLog, keys: set[str] | None) -> int | None:
+        """The number of a session; `keys` are those of its messages if they have no ids."""
+        if keys is not None:
+            return first_number(lambda candidate: _is_begun_by(log, candidate, keys), name)
+        # An assistant's sessions have ids of its own, so any file of it may add to them.
+        family = f"{IMPORTED}{self._sessions[name].name}:"
+        return first_number(lambda candidate: is_open_to(log, candidate, family), name)
 
 
 def batches(
     messages: Iterable[Imported], events: int, size: int, *, keep_lines: bool = False
 ) -> Iterator[list[Imported]]:
-    """Messages in batches of about so many events, or of so many bytes; the last one may be empty.
+    """Messages in batches of about `events` events or `size` bytes. The last batch may be empty.
 
     With `keep_lines`, a batch ends with the last message of a line.
     """
@@ -392,11 +409,11 @@ def batches(
 
 
 def pieces_of(batch: list[Imported]) -> list[Piece]:
-    return [piece for message in batch for piece in message.pieces]
+    return list(itertools.chain.from_iterable(message.pieces for message in batch))
 
 
 def append_new(store: Store, writer: ForeignWriter, pieces: list[Piece]) -> tuple[int, int]:
-    """Append events; how many were new, and how many were there already."""
+    """Append events. Returns how many were new, and how many were recorded before."""
     last = store.log.last_seq()
     # Gemini writes a message again when its calls have ended: an event counts once, however often a
     # file has it.
@@ -406,16 +423,18 @@ def append_new(store: Store, writer: ForeignWriter, pieces: list[Piece]) -> tupl
 
 
 def is_open_to(log: EventLog, session_id: str, family: str) -> bool:
-    """Whether an assistant whose source keys begin with `family` may add to a session: it is new,
-    or it began it.
+    """Whether an assistant whose source keys begin with `family` may add to a session.
+
+    It may if the session is new, or if the assistant began it.
     """
     first = log.query(f"{_KEYS} LIMIT 1", [session_id, f"{ERASED_KEY}%"])
     return not first or (first[0][0] or "").startswith(family)
 
 
 def _is_begun_by(log: EventLog, session_id: str, keys: set[str]) -> bool:
-    """Whether messages with these keys may go to a session: it is new, or all that was imported
-    there is theirs.
+    """Whether messages with these keys may go to a session.
+
+    They may if the session is new, or if everything that was imported there is among them.
     """
     rows = log.query(_KEYS, [session_id, f"{ERASED_KEY}%"])
     if not rows:
@@ -430,7 +449,7 @@ def numbered(session_id: str, number: int | None) -> str:
 
 
 def first_number(is_free: Callable[[str], bool], session_id: str) -> int | None:
-    """The number that makes the name of a session free; None when it is free without one."""
+    """The number with which a session name is free; None if it is free without one."""
     if is_free(session_id):
         return None
     return next(number for number in itertools.count(2) if is_free(numbered(session_id, number)))

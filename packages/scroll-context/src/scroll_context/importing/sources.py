@@ -1,12 +1,11 @@
-"""What a path stands for: one file, a transcript with those of its sub-agents, an export in a
-folder, or an archive.
+"""What a path stands for: a file, a transcript with its sub-agents', a folder, or an archive.
 
-Each file that is to be read is a part, with the format that it was recognised as. Of an archive the
-parts with messages are taken: an export of Slack or ChatGPT as a whole, else every file of a known
-kind.
+Each file that is to be read is a part, with the format that it was recognised as. An archive gives
+those of its files that have messages: the parts of a Slack or ChatGPT export, else every file of a
+known kind.
 
-An archive may be made to fill a disk. So its bytes, its entries and its depth are bounded while it
-is unpacked, whatever it declares; names in it are used only below a temporary folder.
+An archive may be crafted to fill a disk. So its bytes, its entries and its depth are limited while
+it is unpacked, whatever it declares; names in it are used only below a temporary folder.
 """
 
 import contextlib
@@ -40,7 +39,8 @@ class Part(msgspec.Struct, frozen=True):
     """
 
     path: Path
-    name: str  # of the session of messages that name none
+    # The session of messages that name none.
+    name: str
     layout: Layout
     inside: str = ""
 
@@ -53,22 +53,22 @@ class Source(msgspec.Struct, frozen=True):
     is_archive: bool = False
 
     def described(self, shapes: set[str]) -> str:
-        """What a reader calls it: "Claude Code transcript, 3 sub-agents"."""
-        kinds = Counter(part.layout.described for part in self.parts)
+        """The kind of the source in words, such as "Claude Code transcript, 3 sub-agents"."""
+        title = self.parts[0].layout.described
+        beside = len(self.parts) - 1
         if self.is_archive:
-            several = [
-                f"{count:,} × {kind}" if count > 1 else kind for kind, count in kinds.items()
-            ]
-            title = f"archive: {', '.join(several)}"
-        else:
-            title = self.parts[0].layout.described
-            if beside := len(self.parts) - 1:
-                title += f", {beside:,} sub-agent{'' if beside == 1 else 's'}"
-        return title + (f", messages of {' and '.join(sorted(shapes))}" if shapes else "")
+            kinds = Counter(part.layout.described for part in self.parts)
+            counts = [f"{count:,} × {kind}" if count > 1 else kind for kind, count in kinds.items()]
+            title = f"archive: {', '.join(counts)}"
+        elif beside:
+            title += f", {beside:,} sub-agent{'' if beside == 1 else 's'}"
+        if shapes:
+            title += f", messages of {' and '.join(sorted(shapes))}"
+        return title
 
     @property
     def size(self) -> int:
-        """Bytes that are read, the tool outputs beside a transcript of Claude Code included."""
+        """Bytes that are read, including the tool outputs beside a Claude Code transcript."""
         beside = sum(part.layout.bytes_beside(part.path) for part in self.parts)
         return beside + sum(_size(part.path) for part in self.parts)
 
@@ -78,14 +78,17 @@ def open_source(
 ) -> Source:
     """Find the parts.
 
-    Copies of what can be read only once, or is packed, are kept until the cleanup.
+    A stream or a packed file is copied to a temporary file, which stays until the cleanup.
     """
-    named = Path(str(path if isinstance(path, str | Path) else getattr(path, "name", "stream")))
-    label = "stdin" if named == STDIN else utf8(str(named))
-    bare = named
+    file_name = path if isinstance(path, str | Path) else getattr(path, "name", "stream")
+    original = Path(str(file_name))
+    bare = original
     while bare.suffix.lower() in _PACKED:
         bare = bare.with_suffix("")
-    name = "stdin" if named == STDIN else utf8(bare.stem)
+    label = utf8(str(original))
+    name = utf8(bare.stem)
+    if original == STDIN:
+        label = name = "stdin"
     try:
         file = _readable(path, cleanup)
         content = unpacked(file, cleanup) if file.is_file() else file
@@ -132,15 +135,13 @@ def _parts_in(folder: Path, name: str, layout: Layout | None) -> list[Part]:
     for file in sorted(plain_files_below(folder)):
         inside = file.relative_to(folder)
         is_hidden = any(part.startswith((".", "__MACOSX")) for part in inside.parts)
-        if (
-            is_hidden
-            or (inside.suffix.lower() not in _READ and layout is None)
-            or not file.stat().st_size
-        ):
+        is_other_kind = layout is None and inside.suffix.lower() not in _READ
+        if is_hidden or is_other_kind or not file.stat().st_size:
             continue
         if any(importer.is_attachment(folder, inside) for importer in importers()):
             continue
-        with contextlib.suppress(BadInput):  # a database of another program
+        # A database of another program is refused; the rest of the archive is read.
+        with contextlib.suppress(BadInput):
             file_layout = layout or detect(file, file.suffix)
             # WhatsApp calls the only chat of an archive _chat.txt.
             is_only_chat = file_layout.name == "whatsapp" and file.stem.startswith("_")
@@ -166,7 +167,8 @@ def utf8(text: str) -> str:
 
 # archives -----------------------------------------------------------------------------------------
 
-MAX_BYTES = 16 << 30  # of one file or archive, unpacked
+MAX_BYTES = 16 << 30
+"""The most bytes of one file or archive, unpacked."""
 ALWAYS_UNPACKED, MOST_TIMES_LARGER = 1 << 30, 100
 """Bytes that any archive may hold, and the factor by which a larger one may grow. Histories shrink
 to a tenth or a fiftieth; only repeated bytes shrink to a thousandth."""
@@ -176,11 +178,10 @@ _GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
 
 
 def unpacked(path: Path, cleanup: contextlib.ExitStack) -> Path:
-    """The file itself; of a compressed one the content, of an archive a folder with its files,
-    until the cleanup.
+    """The file itself, the content of a compressed file, or a folder with the files of an archive.
 
-    What is compressed inside an archive is unpacked too, once; deeper archives are left as they
-    are.
+    Copies stay until the cleanup. Compressed files inside an archive are unpacked too, one level
+    deep.
     """
     with path.open("rb") as file:
         start = file.read(4)
@@ -244,7 +245,8 @@ def _unzip(path: Path, folder: Path, budget: _Budget) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(entry) as packed:
                     budget.copy(packed, target)
-    except RuntimeError as error:  # what zipfile raises for an archive with a password
+    except RuntimeError as error:
+        # Raised by zipfile for an archive with a password.
         raise BadInput(f"it is a zip archive that cannot be opened: {error}") from error
     except (
         zipfile.BadZipFile,
@@ -258,21 +260,14 @@ def _unzip(path: Path, folder: Path, budget: _Budget) -> None:
 
 
 def _below(name: str) -> Path:
-    """The name of an entry as a path below a folder, whatever it says."""
-    parts = [
-        part[-200:]
-        for part in PurePosixPath(name.replace("\\", "/")).parts
-        if part not in ("..", "/", ".")
-    ]
-    return (
-        Path(*(part.replace(":", "_").replace("\x00", "_") for part in parts[-16:]))
-        if parts
-        else Path("unnamed")
-    )
+    """The name of an entry as a path below a folder, whatever the name is."""
+    path = PurePosixPath(name.replace("\\", "/").replace(":", "_").replace("\x00", "_"))
+    parts = [part[-200:] for part in path.parts if part not in ("..", "/", ".")]
+    return Path(*parts[-16:]) if parts else Path("unnamed")
 
 
 def spooled(stream: IO[bytes], cleanup: contextlib.ExitStack) -> Path:
-    """A copy of what can be read only once, until the cleanup."""
+    """A copy of a stream that can be read only once, until the cleanup."""
     copy = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="scroll-"))) / "spool"
     _Budget().copy(stream, copy)
     return copy

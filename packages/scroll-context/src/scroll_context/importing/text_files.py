@@ -23,12 +23,13 @@ from msgspec.structs import replace
 
 from scroll_context.importing import records
 from scroll_context.importing.messages import is_prompt, messages_in
-from scroll_context.importing.records import Fault, Found, Labels, fingerprint
+from scroll_context.importing.records import Fault, Labels, RawMessage, fingerprint
 from scroll_context.text.json_bounds import TooManyValues, bounded_loads, most_in_document
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16: its mark begins with the same two bytes
+    # UTF-32 comes before UTF-16, whose mark begins with the same two bytes.
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
@@ -44,16 +45,14 @@ Placed = tuple[int, Any]
 
 
 class Position(msgspec.Struct):
-    """How far a growing file has been read, and what a reader must know of that part to go on
-    behind it.
-    """
+    """How far a growing file has been read, and what a reader must remember of that part."""
 
     offset: int = 0
     lines: int = 0
-    state: dict[str, Any] = {}  # of the reader
-    tools: dict[
-        str, dict[str, str]
-    ] = {}  # names of called tools by call id, which is unique in a session at best
+    # The state of the reader.
+    state: dict[str, Any] = {}
+    # Tool names by session and call id. A call id is unique in its session at best.
+    tools: dict[str, dict[str, str]] = {}
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -62,29 +61,27 @@ class Line(msgspec.Struct, frozen=True):
     line: int
     text: str
     offset: int
-    is_whole: bool = (
-        True  # whether it ends with a line break; one that a program is still writing does not
-    )
+    # Whether it ends with a line break. A line that a program is still writing does not.
+    is_whole: bool = True
 
 
-LONGEST_TEXT = 2 << 30  # bytes of a file that is read as a whole
-LONGEST_LINE = (
-    256 << 20
-)  # bytes: an archive of a few kilobytes can hold a line that would fill the memory
-
-
-LONGEST_WIDE_LINE = LONGEST_LINE // 4  # characters, which take up to four bytes each
+# Bytes of a file that is read completely.
+LONGEST_TEXT = 2 << 30
+# Bytes of a line. An archive of a few kilobytes can hold a line that would fill the memory.
+LONGEST_LINE = 256 << 20
+# Characters of a line in UTF-16 or UTF-32. Each takes up to four bytes.
+LONGEST_WIDE_LINE = LONGEST_LINE // 4
 
 
 def text_lines(path: Path, offset: int = 0, lines: int = 0) -> Iterator[Line | Fault]:
-    """The lines that are not blank, from an offset behind so many `lines` on. One that cannot be
-    decoded is a fault.
+    """The lines that are not blank. A line that cannot be decoded is a fault.
 
-    Only UTF-8 can be read from an offset.
+    Reading starts at `offset`, after `lines` lines; only UTF-8 can be read from an offset.
     """
     with path.open("rb") as file:
         mark, encoding = _encoding(file.read(4))
-        file.seek(offset := offset or len(mark))
+        offset = offset or len(mark)
+        file.seek(offset)
         if encoding == "utf-8":
             yield from _utf8_lines(file, offset, lines)
         else:
@@ -92,13 +89,12 @@ def text_lines(path: Path, offset: int = 0, lines: int = 0) -> Iterator[Line | F
 
 
 def whole_text(path: Path) -> str | Fault:
-    """The whole text, or the fault that keeps it from being read."""
-    if (size := path.stat().st_size) > LONGEST_TEXT:
-        return Fault(
-            1,
-            f"{size >> 20:,} MiB in one document, more than {LONGEST_TEXT >> 20:,}; split it into "
-            "lines",
-        )
+    """The complete text, or the fault that keeps it from being read."""
+    size = path.stat().st_size
+    if size > LONGEST_TEXT:
+        most = LONGEST_TEXT >> 20
+        reason = f"{size >> 20:,} MiB in one document, more than {most:,}; split it into lines"
+        return Fault(1, reason)
     data = path.read_bytes()
     mark, encoding = _encoding(data[:4])
     try:
@@ -117,13 +113,14 @@ def _encoding(start: bytes) -> tuple[bytes, str]:
 
 def _utf8_lines(file: io.BufferedReader, offset: int, lines: int) -> Iterator[Line | Fault]:
     for number in itertools.count(lines + 1):
-        if not (raw := file.readline(LONGEST_LINE)):
+        raw = file.readline(LONGEST_LINE)
+        if not raw:
             return
         offset += len(raw)
         if len(raw) == LONGEST_LINE and not raw.endswith(b"\n"):
-            while (raw := file.readline(1 << 20)) and not raw.endswith(b"\n"):
+            while raw and not raw.endswith(b"\n"):
+                raw = file.readline(1 << 20)
                 offset += len(raw)
-            offset += len(raw)
             yield Fault(number, f"longer than {LONGEST_LINE >> 20} MiB; this is no message", offset)
             continue
         try:
@@ -146,13 +143,14 @@ def _wide_lines(file: io.BufferedReader, encoding: str) -> Iterator[Line | Fault
                 if len(text) == LONGEST_WIDE_LINE and not text.endswith("\n"):
                     while text and not text.endswith("\n"):
                         text = wrapped.readline(1 << 20)
-                    reason = (
-                        f"longer than {LONGEST_WIDE_LINE >> 20} Mi characters; this is no message"
-                    )
-                    yield Fault(number, reason, file.tell())
-                elif stripped := text.strip():
-                    yield Line(number, stripped, file.tell())
-        except UnicodeDecodeError as error:  # behind it, where a character begins is not known
+                    size = f"{LONGEST_WIDE_LINE >> 20} Mi characters"
+                    yield Fault(number, f"longer than {size}; this is no message", file.tell())
+                    continue
+                text = text.strip()
+                if text:
+                    yield Line(number, text, file.tell())
+        except UnicodeDecodeError as error:
+            # Nobody knows where the next character begins, so reading ends here.
             yield Fault(number, _undecodable(error, encoding), file.tell())
 
 
@@ -165,11 +163,11 @@ def _undecodable(error: UnicodeDecodeError, encoding: str) -> str:
 
 def json_lines(
     path: Path, labels: Labels, position: Position | None = None, *, may_grow: bool = True
-) -> Iterator[Found | Fault]:
-    """The values of a JSONL file. If it may be growing, a last line that is cut off waits for the
-    next import.
+) -> Iterator[RawMessage | Fault]:
+    """The values of a JSONL file.
 
-    Read on from a position, a last line without a line break waits in any case.
+    If the file may be growing, an incomplete last line waits for the next import. With a position,
+    a last line without a line break always waits.
     """
     start = position or Position()
     for line in text_lines(path, start.offset, start.lines):
@@ -179,7 +177,7 @@ def json_lines(
             position.offset, position.lines = line.offset, line.line
         try:
             if not isinstance(line, Fault):
-                yield Found(line.line, bounded_loads(line.text), labels, offset=line.offset)
+                yield RawMessage(line.line, bounded_loads(line.text), labels, offset=line.offset)
                 continue
             fault = line
         except (ValueError, RecursionError) as error:
@@ -189,7 +187,7 @@ def json_lines(
 
 
 def document(content: str) -> Any:
-    """The value of a whole JSON document, which may hold many messages."""
+    """The value of a complete JSON document, which may hold many messages."""
     return bounded_loads(content, most_in_document(content))
 
 
@@ -202,18 +200,18 @@ def not_json(error: Exception) -> str:
 
 
 def items(content: str, container: int) -> Iterator[tuple[str, int, int]]:
-    """What the JSON list or object at a place holds: the name of a member, where each item begins,
-    and where its value.
+    """The items of the JSON list or object at a place: name, start of the item, start of its value.
 
-    A value is decoded when the item behind it is asked for. The text should be JSON: mistakes in it
-    are not looked for.
+    The name is "" in a list. A value is decoded when the next item is asked for. The text should be
+    JSON; mistakes in it are not reported.
     """
     at = _behind_space(content, container + 1)
     while content[at] not in "]}":
         name, start = "", at
         if content[container] == "{":
             name, at = decode(content, at)
-            at = _behind_space(content, _behind_space(content, at) + 1)  # behind the colon
+            colon = _behind_space(content, at)
+            at = _behind_space(content, colon + 1)
         yield name, start, at
         at = _behind_space(content, decode(content, at)[1])
         if content[at] == ",":
@@ -225,17 +223,17 @@ def _behind_space(content: str, at: int) -> int:
 
 
 def with_lines(content: str) -> Placed | list[Placed]:
-    """The elements of a JSON list, each with its line; or the one value with its line, and its
-    `messages` with theirs.
+    """The elements of a JSON list, each with its line; or the only value with its line.
 
-    The json module says where a mistake is, and not where a value was, so the places are looked for
-    afterwards.
+    The `messages` of that value have their lines too. The json module reports the places of
+    mistakes, and not of values, so these are looked for afterwards.
     """
     value = document(content) if content.strip() else []
     start = _behind_space(content, 0)
     if isinstance(value, list):
         return list(zip(_lines(content, start), value, strict=True)) if value else []
-    if isinstance(value, dict) and isinstance(messages := value.get("messages"), list):
+    messages = value.get("messages") if isinstance(value, dict) else None
+    if isinstance(messages, list):
         at = [at for name, _, at in items(content, start) if name == "messages"][-1]
         value["messages"] = list(zip(_lines(content, at), messages, strict=True))
     return content.count("\n", 0, start) + 1, value
@@ -254,24 +252,25 @@ def _lines(content: str, container: int) -> Iterator[int]:
 _NAMES_OF_A_SESSION = ("session_id", "conversation_id", "id")
 
 
-def values(path: Path, labels: Labels, what: str) -> Iterator[Found | Fault]:
-    """The values of a JSON list, each with its line and as the `what` of its number; or the one
-    value.
+def values(path: Path, labels: Labels, what: str) -> Iterator[RawMessage | Fault]:
+    """The values of a JSON list, each with its line, or the only value.
+
+    `what` names a value of the list in messages, as in "message 3".
     """
     top = _parsed(path, with_lines)
     if isinstance(top, Fault):
         yield top
     elif isinstance(top, tuple):
-        yield Found(*top, labels)
+        yield RawMessage(*top, labels)
     else:
         for number, (line, value) in enumerate(top, 1):
-            yield Found(line, value, labels, f"{what} {number}")
+            yield RawMessage(line, value, labels, f"{what} {number}")
 
 
-def whole_value(path: Path, labels: Labels) -> Iterator[Found | Fault]:
-    """The one value of a JSON document."""
+def whole_value(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
+    """The only value of a JSON document."""
     value = _parsed(path, document)
-    yield value if isinstance(value, Fault) else Found(1, value, labels)
+    yield value if isinstance(value, Fault) else RawMessage(1, value, labels)
 
 
 def _parsed(path: Path, parse: Callable[[str], T]) -> T | Fault:
@@ -284,85 +283,95 @@ def _parsed(path: Path, parse: Callable[[str], T]) -> T | Fault:
         return Fault(getattr(error, "lineno", 1), not_json(error))
 
 
-def messages_in_lines(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+def messages_in_lines(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
     """JSONL: each line is a message or a conversation."""
-    named: Counter[str] = Counter()
-    for found in json_lines(path, labels, may_grow=False):
-        yield from [found] if isinstance(found, Fault) else _messages(found, named)
+    names_so_far: Counter[str] = Counter()
+    for raw in json_lines(path, labels, may_grow=False):
+        if isinstance(raw, Fault):
+            yield raw
+        else:
+            yield from _messages(raw, names_so_far)
 
 
-def messages_in_document(path: Path, labels: Labels) -> Iterator[Found | Fault]:
+def messages_in_document(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
     """One JSON value: a message, a conversation, or a list of either."""
-    named: Counter[str] = Counter()
-    for found in values(path, labels, "message"):
-        if isinstance(found, Fault):
-            yield found
+    names_so_far: Counter[str] = Counter()
+    for raw in values(path, labels, "message"):
+        if isinstance(raw, Fault):
+            yield raw
             continue
-        is_only = not found.where
-        placed = found.value.get("messages") if is_only and isinstance(found.value, dict) else None
-        if isinstance(placed, list) and "role" not in found.value:
-            about = {field: value for field, value in found.value.items() if field != "messages"}
-            yield from _conversation(found, about, placed, None)
+        is_only = not raw.where
+        placed = raw.value.get("messages") if is_only and isinstance(raw.value, dict) else None
+        if isinstance(placed, list) and "role" not in raw.value:
+            about = {field: value for field, value in raw.value.items() if field != "messages"}
+            yield from _conversation(raw, about, placed, None)
             continue
-        if isinstance(placed, list):  # a message with a field of that name
-            found = replace(
-                found, value={**found.value, "messages": [message for _, message in placed]}
-            )
-        yield from _messages(found, None if is_only else named)
+        if isinstance(placed, list):
+            # It is a message with a field of that name.
+            messages = [message for _, message in placed]
+            raw = replace(raw, value={**raw.value, "messages": messages})
+        yield from _messages(raw, None if is_only else names_so_far)
 
 
-def _messages(found: Found, named: Counter[str] | None) -> Iterator[Found | Fault]:
+def _messages(raw: RawMessage, names_so_far: Counter[str] | None) -> Iterator[RawMessage | Fault]:
     """The message that a value is, or those of the conversation that it is."""
     try:
-        conversation = messages_in(found.value)
+        conversation = messages_in(raw.value)
     except records.MALFORMED as error:
-        yield found.fault(error)
+        yield raw.fault(error)
         return
     if conversation is None:
-        yield found
+        yield raw
     else:
         about, messages = conversation
-        yield from _conversation(
-            found, about, [(found.line, message) for message in messages], named
-        )
+        placed = [(raw.line, message) for message in messages]
+        yield from _conversation(raw, about, placed, names_so_far)
 
 
 def _conversation(
-    found: Found, about: dict[str, Any], messages: list[Placed], named: Counter[str] | None
-) -> Iterator[Found | Fault]:
+    raw: RawMessage,
+    about: dict[str, Any],
+    messages: list[Placed],
+    names_so_far: Counter[str] | None,
+) -> Iterator[RawMessage | Fault]:
     """The messages of one conversation.
 
-    Without `named`, the file is this conversation and may lend it its name.
+    `names_so_far` counts the names of conversations in the file. Without it, the file is this
+    conversation, and an unnamed conversation gets the name of the file.
     """
-    labels = found.labels
-    if (system := about.pop("system", None)) is not None:
-        messages = [(found.line, {"role": "system", "content": system}), *messages]
+    labels = raw.labels
+    system = about.pop("system", None)
+    if system is not None:
+        messages = [(raw.line, {"role": "system", "content": system}), *messages]
     try:
-        own = next(
-            (name for field in _NAMES_OF_A_SESSION if (name := records.text(about, field))), ""
-        )
+        names = (records.text(about, field) for field in _NAMES_OF_A_SESSION)
+        session_id = next(filter(None, names), "")
+        if not session_id:
+            session_id = labels.session_id
+            if names_so_far is not None:
+                session_id = _name(messages, session_id, names_so_far)
         labels = Labels(
-            session_id=own
-            or (labels.session_id if named is None else _name(messages, labels.session_id, named)),
+            session_id=session_id,
             agent_id=records.text(about, "agent_id") or labels.agent_id,
             task_id=records.text(about, "task_id") or labels.task_id,
             kind=records.text(about, "kind") or labels.kind,
             created_at=records.time(about) or labels.created_at,
         )
     except records.MALFORMED as error:
-        yield replace(found, where="").fault(error)
+        yield replace(raw, where="").fault(error)
         return
     for number, (line, message) in enumerate(messages, 1):
-        yield Found(
-            line, message, labels, f"message {number}", about if number == 1 else {}, found.offset
-        )
+        shared = about if number == 1 else {}
+        yield RawMessage(line, message, labels, f"message {number}", shared, raw.offset)
 
 
-def _name(messages: list[Placed], stem: str, named: Counter[str]) -> str:
-    """A name for a conversation without one, made of its first message: it stays the same at any
-    place in the file.
+def _name(messages: list[Placed], stem: str, names_so_far: Counter[str]) -> str:
+    """A name for an unnamed conversation.
+
+    It is made of the first message, so it does not depend on the place in the file.
     """
-    opening = next((m for _, m in messages if isinstance(m, dict) and not is_prompt(m)), None)
+    objects = [message for _, message in messages if isinstance(message, dict)]
+    opening = next((message for message in objects if not is_prompt(message)), None)
     name = f"{stem}-{fingerprint(opening).hex()[:8]}"
-    named[name] += 1
-    return name if named[name] == 1 else f"{name}-{named[name]}"
+    names_so_far[name] += 1
+    return name if names_so_far[name] == 1 else f"{name}-{names_so_far[name]}"

@@ -1,19 +1,19 @@
-"""Which events an erasure concerns: those asked for, whatever repeats them, and whatever was made
-from them.
+"""The plan of an erasure: the events asked for, their copies, and the snapshots of their sessions.
 
-Copies are found in one walk through the log, in order. Each step looks at what the walk has found
-so far, so copies of copies are found too:
+A copy repeats an event or was made from it. Copies are found in one walk through the log, in order.
+Each step compares an event with those that the walk has found before, so copies of copies are found
+too:
 
-* by *provenance*. The host records which events a cell was given (`seqs` of its observation and of
-  the calls inside it) and which cells the variables come from that it reads (`made_from` of the
-  cell, and of a request, whose digest lists variables). What such a cell printed, what it called
-  and what came back, and the requests that list its variables, go. An index or a hand-over (plan,
-  settings) names the events that its lines were made of.
+* by *provenance*. The host records which events a cell read (`seqs` of its observation and of the
+  calls inside it) and which cells its variables come from (`made_from` of the cell, and of a
+  request, whose variable list names variables). The printed output of such a cell, its tool calls
+  and their results, and the requests that list its variables are copies. An index or a hand-over
+  (plan, settings) names the events that its lines were made of.
 * by *text*, see needles.py.
 
-What a query names no events for (an SQL aggregate, an outline) is told apart: `possible`.
+Results of queries that name no events (an SQL aggregate, an outline) are listed apart: `possible`.
 
-Saved variables go as a whole, session by session: a pickle cannot be cut.
+Saved variables are erased completely, session by session: a pickle cannot be cut.
 """
 
 import bisect
@@ -29,7 +29,7 @@ from scroll_context.upkeep.needles import Needles, NewValues
 
 
 class Why(StrEnum):
-    """Why an event counts as a copy, as it is shown to the person who erases."""
+    """Why an event counts as a copy, in words for the person who erases."""
 
     WORD = "has one of the words"
     TEXT = "repeats the text, or a line of it"
@@ -60,7 +60,7 @@ class _Trail:
         return isinstance(seq, int) and seq in self._seqs
 
     def meets(self, entries: object) -> bool:
-        """Whether any of the seqs is on it, of a list as `packed_seqs` makes them."""
+        """Whether any seq of a list that `packed_seqs` made is on the trail."""
         return any(self._has_between(first, last) for first, last in unpacked_seqs(entries))
 
     def _has_between(self, first: int, last: int) -> bool:
@@ -74,21 +74,19 @@ class _Trail:
 
 
 class ErasurePlan:
-    """Which events an erasure concerns: those asked for, their copies, and the snapshots of their
-    sessions.
-    """
+    """The events that an erasure concerns."""
 
     def __init__(self, log: EventLog, seqs: Sequence[int]) -> None:
         self._log = log
         self.asked: list[int] = []
         self.copies: list[int] = []
-        self.why: dict[Why, list[int]] = {}  # the copies by their reason
+        # The copies by their reason.
+        self.why: dict[Why, list[int]] = {}
         self.possible: list[int] = []
         self.snapshots: list[int] = []
         self.sessions: set[str] = set()
-        self.labels: dict[
-            str, None
-        ] = {}  # names of sessions, agents and tasks that have one of the words
+        # Names of sessions, agents and tasks that have one of the words.
+        self.labels: dict[str, None] = {}
         self._snapshots: list[Event] = []
         for event in _events(log, seqs):
             if event.kind not in ABOUT_THE_LOG and not event.is_erased:
@@ -103,12 +101,13 @@ class ErasurePlan:
         possible: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        """Read the whole log for copies, and for variables that were made from what goes.
+        """Read the complete log for copies, and for variables that were made from erased events.
 
-        `copies` says whether the copies go as well; `possible`, whether what may be one counts as
-        one.
+        `copies` says whether the copies are erased as well, and `possible` whether possible copies
+        count as copies.
         """
-        log, known = self._log, set(self.asked)
+        log = self._log
+        chosen = set(self.asked)
         needles = Needles(words)
         for event in _events(log, self.asked):
             needles.add(log.text_or_preview(event))
@@ -124,38 +123,44 @@ class ErasurePlan:
             for label in (event.session_id, event.agent_id, event.task_id):
                 if label not in walk.plain_labels and walk.has_word(label):
                     self.labels[label] = None
-            if event.seq in known:
+            if event.seq in chosen:
                 walk.follow(event)
-            elif event.kind == Kind.SNAPSHOT:
+                continue
+            if event.kind == Kind.SNAPSHOT:
                 snapshots.append(event)
-            elif why := walk.look_at(event):
-                self.copies.append(event.seq)
-                self.why.setdefault(why, []).append(event.seq)
+                continue
+            why = walk.look_at(event)
+            if why is not None:
+                self._add_copy(event.seq, why)
         for seq in self._parts_recorded_before():
-            self.copies.append(seq)
-            self.why.setdefault(Why.PART, []).append(seq)
+            self._add_copy(seq, Why.PART)
         self.possible = walk.possible
+        trail = _Trail(chosen)
         if copies:
-            known.update(self.copies)
+            trail = walk.trail
             self.sessions |= {event.session_id for event in _events(log, self.copies)}
         self.sessions |= set(forks_of(log, self.sessions))
         self._snapshots = [
             event
             for event in snapshots
-            if event.session_id in self.sessions
-            or self._holds_any(event, walk.trail if copies else _Trail(known))
+            if event.session_id in self.sessions or self._holds_any(event, trail)
         ]
         self.snapshots = [event.seq for event in self._snapshots]
 
+    def _add_copy(self, seq: int, why: Why) -> None:
+        self.copies.append(seq)
+        self.why.setdefault(why, []).append(seq)
+
     def _parts_recorded_before(self) -> list[int]:
-        """Images, files and bytes of the messages that go, which are recorded before them."""
-        known = {*self.asked, *self.copies}
+        """Images, files and bytes of the erased messages, which are recorded before them."""
+        messages = {*self.asked, *self.copies}
         parts: set[int] = set()
-        for event in _events(self._log, sorted(known)):
+        for event in _events(self._log, sorted(messages)):
             parts |= {facts.seq for facts in media_of(event)}
             wire_seq = event.metadata.get("wire_seq")
-            parts |= {wire_seq} if isinstance(wire_seq, int) else set()
-        return sorted(parts - known - {0})
+            if isinstance(wire_seq, int):
+                parts.add(wire_seq)
+        return sorted(parts - messages - {0})
 
     def _holds_any(self, event: Event, trail: _Trail) -> bool:
         return trail.meets(list(_seqs_of_variables(self._log, event)))
@@ -169,9 +174,7 @@ class ErasurePlan:
 
 
 class _Walk:
-    """One walk through the log: what was found so far, and whether the next event has to do with
-    it.
-    """
+    """One walk through the log, which decides for each event whether it is a copy."""
 
     def __init__(
         self, log: EventLog, asked: Iterator[Event], needles: Needles, possible: bool
@@ -180,33 +183,31 @@ class _Walk:
         self._needles = needles
         self._counts_possible = possible
         self._asked = list(asked)
-        self._first_within: dict[
-            str, int | None
-        ] = {}  # by session: the first event that goes and that it may read
-        self._values: dict[str, NewValues] = {}  # by session
+        # By session: the first erased event that it may read.
+        self._first_within: dict[str, int | None] = {}
+        # By session.
+        self._values: dict[str, NewValues] = {}
         self.trail = _Trail([event.seq for event in self._asked])
         # Media in a result are events of their own, recorded before it, and answer the same call.
-        self._answered = {
-            event.reply_to for event in self._asked if event.kind == Kind.TOOL_RESULT
-        } - {None}
+        results = [event for event in self._asked if event.kind == Kind.TOOL_RESULT]
+        self._answered = {event.reply_to for event in results} - {None}
         self.possible: list[int] = []
         self.plain_labels: set[str] = set()
 
     def has_word(self, label: str) -> bool:
-        """Whether a name has one of the words; asked once for each name."""
+        """Whether a name has one of the words. The caller asks once for each name."""
         self.plain_labels.add(label)
         return self._needles.has_word(label)
 
     def look_at(self, event: Event) -> Why | None:
-        """Why an event is a copy; None when it is none."""
+        """Why an event is a copy; None when it is not a copy."""
         why = self._by_provenance(event) or self._by_text(event)
         if why is None and event.metadata.get("unknown") and self._may_have_read(event):
             self.possible.append(event.seq)
             why = Why.POSSIBLE if self._counts_possible else None
             if why is not None and event.kind == Kind.CELL:
-                self.trail.add(
-                    event.seq
-                )  # its source is the model's own; what it does may be a copy
+                # The source is the model's own words, but its output may be a copy.
+                self.trail.add(event.seq)
                 why = None
         if why is not None:
             self.trail.add(event.seq)
@@ -214,15 +215,14 @@ class _Walk:
         return why
 
     def follow(self, event: Event, why: Why | None = None) -> None:
-        """An event goes, because it was asked for or is a copy: what was made from it is on the
-        trail too.
-        """
+        """Put on the trail what was made from an erased event."""
         if event.kind == Kind.OBSERVATION:
-            self.trail.add(event.reply_to)  # the cell has what it printed in its variables
+            # The cell has its printed output in its variables.
+            self.trail.add(event.reply_to)
         elif event.kind in (Kind.TOOL_RESULT, Kind.ARTIFACT):
             self.trail.add(event.metadata.get("inside_cell"))
-        # What else an event says that only repeats something is not looked for: each would lead to
-        # the next.
+        # Other values of an event that only repeats something are not looked for, since each would
+        # lead to the next.
         if why in (None, Why.PRINTED, Why.CALLED, Why.VARIABLES):
             self._values_of(event).computed(_values_text(self._log, event))
 
@@ -269,27 +269,24 @@ class _Walk:
         if any(map(self._needles.has_text, (*fields, text))):
             return Why.TEXT
         new_values = self._values.get(event.session_id)
-        said = f"{text} {event.headline}"
-        if new_values is not None and event.kind in _SPOKEN and new_values.repeated_in(said):
-            return Why.VALUE
-        return None
+        if new_values is None or event.kind not in _SPOKEN:
+            return None
+        return Why.VALUE if new_values.repeated_in(f"{text} {event.headline}") else None
 
     def _values_of(self, event: Event) -> NewValues:
-        """The values that are new to the session of an event, which has read something that goes."""
+        """The values that are new to a session which has read an erased event."""
         session = event.session_id
         if session not in self._values:
             earlier = self._log.iterate(until=event.seq - 1, session_id=session, kind=list(_SPOKEN))
-            unread = (one for one in earlier if one.seq not in self.trail)
-            self._values[session] = NewValues(self._log.text_or_preview(one) for one in unread)
+            unread = (past for past in earlier if past.seq not in self.trail)
+            self._values[session] = NewValues(map(self._log.text_or_preview, unread))
         return self._values[session]
 
     def _may_have_read(self, event: Event) -> bool:
-        """Whether an event that names no sources was made within reach of the events that go, and
-        after one.
-        """
+        """Whether an event that names no sources came after an erased event within its reach."""
         if event.session_id not in self._first_within:
             grant = _recorded_reach(self._log, event)
-            within = (one.seq for one in self._asked if grant.permits(one))
+            within = (erased.seq for erased in self._asked if grant.permits(erased))
             self._first_within[event.session_id] = min(within, default=None)
         first = self._first_within[event.session_id]
         return first is not None and first < event.seq
@@ -299,16 +296,14 @@ _SPOKEN = (Kind.CONVERSATION, Kind.CELL, Kind.OBSERVATION, Kind.TOOL_CALL, Kind.
 
 
 def _values_text(log: EventLog, event: Event) -> str:
-    """The text of an event in which values stand that were computed."""
+    """The text of an event that may have computed values."""
     if event.kind == Kind.REQUEST:
         return str(event.metadata.get("digest", ""))
     return log.text_or_preview(event)
 
 
 def _recorded_reach(log: EventLog, event: Event) -> Grant:
-    """What the session of an event may read, as it was last recorded; everything when that is not
-    known.
-    """
+    """What the session of an event may read, as last recorded; everything if nothing is."""
     for setup in reversed(log.tail(50, session_id=event.session_id, kind=Kind.SESSION)):
         settings = setup.metadata.get("settings")
         reach = settings.get("reach") if isinstance(settings, dict) else None
@@ -318,7 +313,7 @@ def _recorded_reach(log: EventLog, event: Event) -> Grant:
 
 
 def _names_any(event: Event, trail: _Trail) -> bool:
-    """Whether an index has words of an event on the trail: titles, terms and standing instructions."""
+    """Whether an index has titles, terms or standing instructions of an event on the trail."""
     sources = index_sources(event)
     return any(seq in trail for seq in sources.seqs) or trail.between(sources.spans)
 
@@ -334,10 +329,11 @@ def forks_of(log: EventLog, sessions: Collection[str]) -> list[str]:
         (event.session_id, event.metadata.get("session_id"))
         for event in log.iterate(kind=Kind.FORK)
     ]
-    found = list(sessions)
-    for parent in found:
-        found += [child for child, named in forks if named == parent and child not in found]
-    return found[len(sessions) :]
+    family = list(sessions)
+    # The list grows while it is read, so forks of forks are included.
+    for session in family:
+        family += [child for child, parent in forks if parent == session and child not in family]
+    return family[len(sessions) :]
 
 
 def _seqs_of_variables(log: EventLog, event: Event) -> set[int]:

@@ -1,17 +1,16 @@
-"""Erasing events on purpose: their words leave every file of the store, their addresses and the
-chain stay.
+"""Erasing events on purpose: their content leaves every file of the store, seqs and chain remain.
 
-An erased event keeps its seq, whose it was, its kind, its times and the hash of what it was
-(`leaf`); content, headline, name, metadata and payload are gone. An event of kind `erasure` records
-what was erased, when, by whom and why, never the content. A hash of the source key stays, keyed
-with a secret that lies outside the store, so that importing the same file again does not bring the
-event back, and the hash alone tells nothing about the key.
+An erased event keeps its seq, session, agent, task, kind, times and the hash of its former content
+(`leaf`); content, headline, name, metadata and payload are removed. An event of kind `erasure`
+records what was erased, when, by whom and why, never the content. A hash of the source key stays,
+keyed with a secret that lies outside the store, so that importing the same file again does not
+bring the event back, and the hash alone reveals nothing about the key.
 
-The rows change in one transaction, with the guards of the log lifted inside it, together with a
-list of what is left to do (`chore`): remove payload files, throw the search index away, rebuild the
-log file without its free pages, empty the write-ahead log. A process that is killed leaves the old
-state, or the new one with chores that the next opening of the store finishes, before its first read
-or append. The log stays the same file throughout, so other processes simply go on.
+The rows change in one transaction, with the guards of the log lifted inside it. The transaction
+also notes the work that remains (`chore`): remove payload files, discard the search index, rebuild
+the log file without its free pages, empty the write-ahead log. A process that is killed leaves the
+old state, or the new one with chores that the next opening of the store finishes before its first
+read or append. The log stays the same file throughout, so other processes can continue.
 
 What erasing cannot reach: backups and exports, variables in running kernels, and names of sessions,
 agents and tasks.
@@ -33,7 +32,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from scroll_context.errors import BadInput, UnknownSeq
-from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Progress
+from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Event, Progress
 from scroll_context.log import schema
 from scroll_context.log.erasing import PURGE
 from scroll_context.log.filters import SearchFilters, conditions
@@ -64,21 +63,29 @@ class StoreFiles(Protocol):
 class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was erased, or with a dry run what would be, and what remains."""
 
-    asked: tuple[int, ...]  # the events that were asked for
-    copies: tuple[int, ...]  # events that repeat their words, or were made from them
-    why: dict[str, tuple[int, ...]] = {}  # the copies by the reason why they count as such
-    possible: tuple[int, ...] = ()  # what may have been made from them: its query names no events
-    labels: tuple[
-        str, ...
-    ] = ()  # names of sessions, agents and tasks that have one of the words, and stay
-    snapshots: tuple[int, ...]  # saved variables of the sessions concerned
-    variables: tuple[str, ...]  # the names of those variables
+    # The events that were asked for.
+    asked: tuple[int, ...]
+    # Events that repeat their words, or were made from them.
+    copies: tuple[int, ...]
+    # The copies by the reason why they count as such.
+    why: dict[str, tuple[int, ...]] = {}
+    # Events that may have been made from them: their queries name no events.
+    possible: tuple[int, ...] = ()
+    # Names of sessions, agents and tasks that have one of the words. They stay.
+    labels: tuple[str, ...] = ()
+    # Saved variables of the sessions concerned, and the names of those variables.
+    snapshots: tuple[int, ...]
+    variables: tuple[str, ...]
     sessions: tuple[str, ...]
-    payloads: int = 0  # files that no other event needs
+    # Files that no other event needs.
+    payloads: int = 0
     payload_bytes: int = 0
-    seq: int | None = None  # of the event that records the erasure; None for a dry run
-    remaining: tuple[int, ...] = ()  # copies that were not erased
-    unfinished: str = ""  # why some cleaning is left to the next opening of the store
+    # The seq of the event that records the erasure; None for a dry run.
+    seq: int | None = None
+    # Copies that were not erased.
+    remaining: tuple[int, ...] = ()
+    # Why some cleaning is left to the next opening of the store.
+    unfinished: str = ""
 
     @property
     def events(self) -> int:
@@ -95,36 +102,35 @@ def select(
     task_id: str | None = None,
     source: str | None = None,
 ) -> list[int]:
-    """The addresses that a request for erasure means. Several conditions together mean events that
-    meet all of them.
+    """The seqs of the events that meet all of these conditions.
 
     `source` is the beginning of a source key, or the name of an import as `metadata.imported` has
     it.
     """
-    wanted = sorted(set(seqs))
-    is_filtered = any(one is not None for one in (session_id, agent_id, task_id, source))
-    if not wanted and not is_filtered:
+    candidates = sorted(set(seqs))
+    is_filtered = any(label is not None for label in (session_id, agent_id, task_id, source))
+    if not candidates and not is_filtered:
         raise BadInput(
             "say which events are to be erased: by seqs, session_id, agent_id, task_id or source"
         )
     if not is_filtered:
-        known = {event.seq for event in log.get_many(wanted)}
-        if unknown := [seq for seq in wanted if seq not in known]:
-            raise UnknownSeq(f"no event has seq {unknown[0]}; nothing was erased")
-        return wanted
-    found = []
-    among = set(wanted)
+        existing = {event.seq for event in log.get_many(candidates)}
+        for seq in candidates:
+            if seq not in existing:
+                raise UnknownSeq(f"no event has seq {seq}; nothing was erased")
+        return candidates
+    matches: list[int] = []
+    among = set(candidates)
     for event in log.iterate(session_id=session_id, agent_id=agent_id, task_id=task_id):
         if among and event.seq not in among:
             continue
-        if (
-            source is not None
-            and event.metadata.get("imported") != source
-            and not event.source_key.startswith(source)
-        ):
-            continue
-        found.append(event.seq)
-    return found
+        if source is None or _comes_from(event, source):
+            matches.append(event.seq)
+    return matches
+
+
+def _comes_from(event: Event, source: str) -> bool:
+    return event.metadata.get("imported") == source or event.source_key.startswith(source)
 
 
 def due(
@@ -136,21 +142,21 @@ def due(
     agent_id: str | None = None,
     task_id: str | None = None,
 ) -> list[int]:
-    """The events that were *recorded* longer ago than this: imported dates never make imported
-    history old.
+    """The events that were *recorded* longer ago than this.
+
+    Dates in an import do not matter, so imported history is not old at once.
     """
     if older_than <= dt.timedelta(0):
-        raise BadInput("a retention period must be longer than nothing")
+        raise BadInput("the retention period must be greater than zero")
     before = (dt.datetime.now(dt.UTC) - older_than).isoformat(timespec="microseconds")
-    where, values = conditions(
-        filters=SearchFilters.of(
-            session_id=session_id, agent_id=agent_id, task_id=task_id, kind=list(kinds) or None
-        )
+    filters = SearchFilters.of(
+        session_id=session_id, agent_id=agent_id, task_id=task_id, kind=list(kinds) or None
     )
+    where, values = conditions(filters=filters)
     never = ", ".join(f"'{kind}'" for kind in sorted(ABOUT_THE_LOG))
     rows = log.query(
-        f"SELECT seq FROM event WHERE {where} AND recorded_at < ? AND NOT ({IS_ERASED}) AND kind "
-        f"NOT IN ({never}) ORDER BY seq",
+        f"SELECT seq FROM event WHERE {where} AND recorded_at < ? "
+        f"AND NOT ({IS_ERASED}) AND kind NOT IN ({never}) ORDER BY seq",
         [*values, before],
     )
     return [seq for (seq,) in rows]
@@ -170,14 +176,13 @@ def erase(
     rule: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> ErasureReport:
-    """Erase these events, and with `copies` also whatever repeats them or was made from them (see
-    copies.py).
+    """Erase these events, and with `copies` also events that repeat them or were made from them.
 
-    `words` are looked for besides. `possible` counts results of queries that name no events as
-    copies, if they may have read one of these.
+    copies.py finds the copies; events with one of `words` count too. `possible` counts results of
+    queries that name no events as copies, if they may have read one of these.
 
-    Without `related`, nothing but these events: neither copies nor saved variables are looked for.
-    `rule` is kept with the record.
+    Without `related`, only these events are erased, and no copies or saved variables are looked
+    for. The record of the erasure names the `rule`.
     """
     if reason not in REASONS:
         raise BadInput(
@@ -194,7 +199,7 @@ def erase(
     if related:
         plan.look_around(words, copies=copies, possible=possible, progress=progress)
     chosen = [*plan.asked, *plan.snapshots, *(plan.copies if copies else ())]
-    gone = unshared_payloads(store.log.backend, set(chosen))
+    payloads = unshared_payloads(store.log.backend, set(chosen))
     report = ErasureReport(
         asked=tuple(plan.asked),
         copies=tuple(plan.copies),
@@ -205,13 +210,16 @@ def erase(
         variables=tuple(plan.variables()),
         sessions=tuple(sorted(plan.sessions)),
         remaining=() if copies else tuple(plan.copies),
-        payloads=len(gone),
-        payload_bytes=sum(map(store.payloads.stored_size, gone)),
+        payloads=len(payloads),
+        payload_bytes=sum(map(store.payloads.stored_size, payloads)),
     )
-    if dry_run or (not chosen and reason != "retention"):  # each run of a retention is recorded
+    # Each run of a retention is recorded, even if nothing was due.
+    if dry_run or (not chosen and reason != "retention"):
         return report
-    facts = {"reason": reason, "by": by or getpass.getuser()} | ({"rule": rule} if rule else {})
-    record = store.log.backend.erase(sorted(chosen), gone, facts)
+    facts: dict[str, Any] = {"reason": reason, "by": by or getpass.getuser()}
+    if rule:
+        facts["rule"] = rule
+    record = store.log.backend.erase(sorted(chosen), payloads, facts)
     unfinished = filter(None, [finish(store, progress), record.unfinished])
     return msgspec.structs.replace(report, seq=record.seq, unfinished="; ".join(unfinished))
 
@@ -228,7 +236,7 @@ def expire(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> ErasureReport:
-    """Erase what was recorded longer ago than this. Copies and variables are left alone."""
+    """Erase events that were recorded longer ago than this. Copies and variables stay."""
     seqs = due(
         store.log,
         older_than,
@@ -256,33 +264,31 @@ def expire(
 
 
 def finish(store: StoreFiles, progress: Progress | None = None, *, patience: float = 60.0) -> str:
-    """Do what an erasure has left to do; why some of it must wait, or "" when the words are gone
-    from every file.
+    """Finish the work of an erasure. Returns why some of it must wait.
+
+    The answer is "" when the content has left every file.
     """
     if not has_chores(store.log):
         return ""
     with _alone(store.folder) as alone:
-        return (
-            _clean(store, progress, patience) if alone else "another process is cleaning the store"
-        )
+        if not alone:
+            return "another process is cleaning the store"
+        return _clean(store, progress, patience)
 
 
 def _clean(store: StoreFiles, progress: Progress | None, patience: float) -> str:
     log = store.log
     last = log.last_seq()
     chores = [name for (name,) in log.query(f"SELECT name FROM chore WHERE {_CLEANING}")]
-    remove_unnamed(
-        log.backend,
-        [name.removeprefix("payload ") for name in chores if name.startswith("payload ")],
-    )
+    payloads = [name.removeprefix("payload ") for name in chores if name.startswith("payload ")]
+    remove_unnamed(log.backend, payloads)
     store.payloads.sweep()
     for file in store.folder.iterdir():
         if _LEFTOVER.fullmatch(file.name):
-            # A salvage or a killed process left a file that holds the words too.
+            # A salvage or a killed process left a file that has the content too.
             file.unlink(missing_ok=True)
-    shutil.rmtree(
-        store.folder / "meaning", ignore_errors=True
-    )  # vectors tell what was said; they are made anew
+    # Vectors reveal content. They are computed again when they are needed.
+    shutil.rmtree(store.folder / "meaning", ignore_errors=True)
     if not store.index.discard(patience):
         return "another process holds the search index; the next opening of the store removes it"
     with (
@@ -294,15 +300,18 @@ def _clean(store: StoreFiles, progress: Progress | None, patience: float) -> str
             if progress:
                 progress(done, 2)
             if not _until(partial(step, database), patience):
-                return "other processes are reading or writing; the next opening of the store cleans the log file"
+                return (
+                    "other processes are reading or writing; "
+                    "the next opening of the store cleans the log file"
+                )
         schema.begin(database, log.path, log.backend.lock_timeout)
-        # another erasure, after its rows were read here
+        # Another erasure may have come after its rows were read here; then its chores remain.
         newer = "SELECT 1 FROM event WHERE session_id = ? AND seq > ?"
         if database.execute(newer, [STORE_SESSION, last]).fetchone() is None:
             database.executemany("DELETE FROM chore WHERE name = ?", [(name,) for name in chores])
         database.execute("COMMIT")
         _until(partial(_empty_wal, database), patience)
-    return "" if not has_chores(log) else _clean(store, progress, patience)
+    return _clean(store, progress, patience) if has_chores(log) else ""
 
 
 def has_chores(log: EventLog) -> bool:

@@ -1,4 +1,4 @@
-"""Whether a store is whole, and a new log from whatever is legible in a damaged one.
+"""Checking whether a store is intact, and building a new log from a damaged one.
 
 `verify` checks the chain of every row, and every payload against its digest. It reads everything,
 so it is a command and never part of opening. `salvage` builds a new log in which every event keeps
@@ -36,19 +36,22 @@ from scroll_context.log.writer import INSERT
 _SPECIAL = ABOUT_THE_LOG | {Kind.SNAPSHOT}
 
 UNREADABLE_ROW = "unreadable: a member of the shared store appended a row that is not an event"
+NOT_BLANK = "altered: the row of an erased event holds more than it may"
 
 
 class Verdict(msgspec.Struct, frozen=True):
     """What verify found.
 
-    `head` identifies the whole history: keep it elsewhere to detect a rewritten log.
+    `head` identifies the complete history. Store it elsewhere to detect a rewritten log later.
     """
 
     events: int
     payloads: int
     head: str
-    bad: tuple[tuple[int, str], ...]  # (seq, what is wrong), in order; a gap once, by its first seq
-    known: tuple[tuple[int, str], ...]  # declared by a salvage, or unreadable in a shared store
+    # Seqs with their faults, in order. A gap is one entry, with its first seq.
+    bad: tuple[tuple[int, str], ...]
+    # Faults that a salvage declared, and unreadable rows of a shared store.
+    known: tuple[tuple[int, str], ...]
 
     @property
     def ok(self) -> bool:
@@ -58,10 +61,12 @@ class Verdict(msgspec.Struct, frozen=True):
 def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
     """Walk the chain and the payloads, in one pass; `bad[0]` is the first bad seq."""
     total = log.applied_seq()
-    checked: dict[str, str] = {}  # payload digest -> what is wrong with it
+    # Payload digests with their faults; "" for an intact payload.
+    checked: dict[str, str] = {}
     faults: list[_Fault] = []
     erased: list[int] = []
-    records: list[Event] = []  # what the log says about itself: declared damage, erasures
+    # Events about the log itself: declared damage, erasures.
+    records: list[Event] = []
     seq, chain, events = 0, GENESIS, 0
     while page := log.rows(seq, sys.maxsize):
         for at, before in breaks(page, seq, chain):
@@ -77,11 +82,7 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
             elif row.leaf is not None:
                 erased.append(row.seq)
                 if not is_blank(row):
-                    faults.append(
-                        _Fault(
-                            row.seq, "altered: the row of an erased event holds more than it may"
-                        )
-                    )
+                    faults.append(_Fault(row.seq, NOT_BLANK))
             if row.payload is not None or row.kind in _SPECIAL:
                 for digest in log.payloads.named_by(row.kind, row.content, row.payload):
                     if digest not in checked:
@@ -97,15 +98,16 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
     issued = log.query("SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'event'")[0][0]
     if issued > seq:
         faults.append(_gap(seq + 1, issued, "missing from the end of the log"))
-    bad, known = _told_apart(faults, erased, records)
-    head = chain.hex() if isinstance(chain, bytes) else ""  # damage can make it anything
-    return Verdict(events, len(checked), head, tuple(bad), tuple(known))
+    bad, declared = _split_declared(faults, erased, records)
+    # Damage can give the chain value any type.
+    head = chain.hex() if isinstance(chain, bytes) else ""
+    return Verdict(events, len(checked), head, tuple(bad), tuple(declared))
 
 
 class _Fault(NamedTuple):
-    """What is wrong from a seq on.
+    """A fault at a seq, or of a gap that begins there.
 
-    A gap is one fault: a flipped bit in an address makes a gap of billions.
+    A gap is one fault, since a flipped bit in an address makes a gap of billions.
     """
 
     seq: int
@@ -117,70 +119,73 @@ def _gap(first: int, last: int, what: str) -> _Fault:
     return _Fault(first, what if first == last else f"{what}, with all up to seq {last}", last)
 
 
-def _told_apart(
+def _split_declared(
     faults: list[_Fault], erased: list[int], records: list[Event]
 ) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
-    """Which faults were not declared, and which are known.
+    """Which faults were not declared, and which were.
 
     An erased row that no erasure names is altered.
     """
-    legible = (_legible(event, erased) for event in records)
-    about = [event.metadata for event in records if event.session_id == STORE_SESSION]
-    named = Spans(span for facts in about for span in spans_in(facts.get("spans")))
-    declared = Spans(
-        span
-        for event in records
-        if event.kind == Kind.SALVAGE
-        for span in _declared_by(event.metadata)
-    )
-    undeclared = (
+    erasure_spans: list[tuple[int, int]] = []
+    damage_spans: list[tuple[int, int]] = []
+    for event in records:
+        if event.session_id == STORE_SESSION:
+            erasure_spans += spans_in(event.metadata.get("spans"))
+        if event.kind == Kind.SALVAGE:
+            damage_spans += _declared_by(event.metadata)
+    erasures = Spans(erasure_spans)
+    damage = Spans(damage_spans)
+    unexplained = [
         _Fault(seq, "altered: no erasure names this erased event")
         for seq in erased
-        if seq not in named
-    )
+        if seq not in erasures
+    ]
+    legible: list[_Fault] = []
+    for event in records:
+        legible += _legible(event, erased)
     bad: list[tuple[int, str]] = []
-    known: list[tuple[int, str]] = []
-    still_legible = [fault for fault in legible if fault is not None]
-    for fault in sorted([*faults, *undeclared, *still_legible]):
-        is_known = (
+    declared: list[tuple[int, str]] = []
+    for fault in sorted([*faults, *unexplained, *legible]):
+        is_declared = (
             fault.what == UNREADABLE_ROW
-            or fault in still_legible
-            or declared.covers(fault.seq, fault.last or fault.seq)
+            or fault in legible
+            or damage.covers(fault.seq, fault.last or fault.seq)
         )
-        (known if is_known else bad).append((fault.seq, fault.what))
-    return bad, known
+        (declared if is_declared else bad).append((fault.seq, fault.what))
+    return bad, declared
 
 
-def _legible(record: Event, erased: list[int]) -> _Fault | None:
-    """What an erasure names and has not erased: a copy may be behind, or the record is forged.
+def _legible(record: Event, erased: list[int]) -> Iterator[_Fault]:
+    """The fault of an erasure that names events which are not erased.
 
-    Anybody who may erase can record such an event, so it does not make the log bad.
+    A local copy may be behind, or the record is forged. Anybody who may erase can record such an
+    event, so it does not make the log bad.
     """
     if record.kind != Kind.ERASURE or record.session_id != STORE_SESSION:
-        return None
+        return
     spans = spans_in(record.metadata.get("spans"))
+    earlier = Spans((max(1, low), min(high, record.seq - 1)) for low, high in spans)
     count, first = 0, 0
-    for low, high in Spans((max(1, low), min(high, record.seq - 1)) for low, high in spans).merged:
+    for low, high in earlier.merged:
         at, end = bisect.bisect_left(erased, low), bisect.bisect_right(erased, high)
         count += high - low + 1 - (end - at)
         if count and not first:
-            first = next(
-                (seq for seq, gone in enumerate(erased[at:end], low) if seq != gone), low + end - at
-            )
-    if not count:
-        return None
-    what = "1 event" if count == 1 else f"{count:,} events"
-    verb = "is" if count == 1 else "are"
-    return _Fault(
-        first, f"{what} that the erasure at seq {record.seq} names {verb} still legible here"
-    )
+            # The first seq of the span that is not among the erased ones.
+            pairs = enumerate(erased[at:end], low)
+            first = next((seq for seq, erased_seq in pairs if seq != erased_seq), low + end - at)
+    if count:
+        events = "1 event" if count == 1 else f"{count:,} events"
+        verb = "is" if count == 1 else "are"
+        what = f"{events} that the erasure at seq {record.seq} names {verb} still legible here"
+        yield _Fault(first, what)
 
 
 def spans_in(value: object) -> Iterator[tuple[int, int]]:
-    """The spans of seqs in metadata, in which anybody may have written anything."""
+    """The spans of seqs in metadata, which may have any shape."""
     for span in value if isinstance(value, list) else ():
-        if isinstance(span, list) and len(span) == 2 and all(type(seq) is int for seq in span):
-            yield span[0], span[1]
+        match span:
+            case [first, last] if type(first) is int and type(last) is int:
+                yield first, last
 
 
 def _declared_by(metadata: dict[str, Any]) -> Iterator[tuple[int, int]]:
@@ -192,7 +197,7 @@ def _declared_by(metadata: dict[str, Any]) -> Iterator[tuple[int, int]]:
 
 
 class Spans:
-    """Which seqs lie in any of the spans; found in a few steps, however many there are."""
+    """A set of seqs, as spans. Looking one up takes a few steps, however many spans there are."""
 
     def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
         self.merged: list[list[int]] = []
@@ -224,7 +229,7 @@ def _payload_fault(log: EventLog, digest: str) -> str:
 
 
 class SalvageReport(msgspec.Struct, frozen=True):
-    """What came over. Seqs between `lost` bounds, both included, could not be read."""
+    """What was recovered. Seqs between `lost` bounds, both included, could not be read."""
 
     recovered: int
     lost: tuple[tuple[int, int], ...]
@@ -233,7 +238,7 @@ class SalvageReport(msgspec.Struct, frozen=True):
 
 
 def salvage(folder: Path, progress: Progress | None = None) -> SalvageReport:
-    """Replace a damaged log by a new one with all that is legible.
+    """Replace a damaged log by a new one with every legible event.
 
     No other process may have the store open.
     """
@@ -250,8 +255,9 @@ def salvage(folder: Path, progress: Progress | None = None) -> SalvageReport:
             schema.private_folder(stage)
             (stage / schema.LOG_NAME).unlink(missing_ok=True)
             schema.create(stage, lambda database: rescue.copy(database, places, issued))
-        kept = _swap(path, stage)
-    return SalvageReport(len(places) - rescue.illegible, rescue.lost, tuple(rescue.altered), kept)
+        damaged = _swap(path, stage)
+    recovered = len(places) - rescue.illegible
+    return SalvageReport(recovered, rescue.lost, tuple(rescue.altered), damaged)
 
 
 class _Rescue:
@@ -264,10 +270,11 @@ class _Rescue:
         self.lost: tuple[tuple[int, int], ...] = ()
         self.altered: list[int] = []
         self.illegible = 0
-        self.chores: list[str] = []  # what an erasure that was cut short has left to do
+        # The chores of an erasure that was cut short.
+        self.chores: list[str] = []
 
     def survey(self) -> tuple[dict[int, list[Place]], int]:
-        """Where each seq can be read, and the newest seq that was ever given out."""
+        """Where each seq can be read, and the newest seq that was ever assigned."""
         places: dict[int, list[Place]] = {}
         issued, total = 0, self.source.count
         for number in range(1, total + 1):
@@ -289,11 +296,11 @@ class _Rescue:
         lost: list[tuple[int, int]] = []
         database.execute("BEGIN IMMEDIATE")
         for seq in sorted(places):
-            row, is_whole = self._legible(places[seq], chain if seq == previous + 1 else None)
+            row, is_intact = self._legible(places[seq], chain if seq == previous + 1 else None)
             if row is None or not _insert(database, row):
                 self.illegible += 1
                 continue
-            if not is_whole:
+            if not is_intact:
                 self.altered.append(seq)
             if seq != previous + 1:
                 lost.append((previous + 1, seq - 1))
@@ -311,13 +318,13 @@ class _Rescue:
         database.execute("COMMIT")
 
     def _legible(self, places: list[Place], chain: bytes | None) -> tuple[TableRow | None, bool]:
-        """The copy of a row that its hash confirms, else any copy that decodes; and whether it is
-        confirmed.
+        """The copy of a row that its hash confirms, else any copy that decodes.
+
+        Also returns whether the hash confirms it.
         """
         fallback: TableRow | None = None
-        for place, errors in itertools.product(
-            places, ("strict", "replace")
-        ):  # a bad bit must not cost a whole text
+        # With "replace", a bad bit does not cost a complete text.
+        for place, errors in itertools.product(places, ("strict", "replace")):
             try:
                 row = self.source.row(place, errors)
             except (IndexError, ValueError):
@@ -328,18 +335,22 @@ class _Rescue:
         return fallback, False
 
     def _declare(self, database: sqlite3.Connection, seq: int, chain: bytes) -> None:
-        missing = sum(hi - lo + 1 for lo, hi in self.lost)
+        missing = sum(last - first + 1 for first, last in self.lost)
         draft = Draft(
             kind=Kind.SALVAGE,
-            content=f"this log was salvaged: {missing} events could not be read, {len(self.altered)} are altered",
+            content=(
+                f"this log was salvaged: {missing} events could not be read, "
+                f"{len(self.altered)} are altered"
+            ),
             metadata={"lost": self.lost, "altered": self.altered},
         )
         database.execute(INSERT, prepare(draft, utc_now(), self.payloads).at(seq, chain))
 
 
 def _insert(database: sqlite3.Connection, row: TableRow) -> bool:
-    """Whether the table takes the row: damage can turn a text into a number, or a source key into
-    another's.
+    """Insert a row if the table accepts it. Returns whether it did.
+
+    Damage can turn a text into a number, or a source key into that of another event.
     """
     try:
         database.execute(INSERT, row)
@@ -350,9 +361,7 @@ def _insert(database: sqlite3.Connection, row: TableRow) -> bool:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Keep other processes out for the time of the salvage, as far as SQLite can still lock the
-    file.
-    """
+    """Keep other processes out during the salvage, as far as SQLite can still lock the file."""
     with schema.Translated(path):
         database = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:
@@ -371,18 +380,19 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def _swap(path: Path, stage: Path) -> Path:
-    """Put the new log in place.
+    """Put the new log in place. Returns the new name of the damaged one.
 
-    The old files get a second name first, so that no moment has none of them.
+    The old files get their second name first, so that they exist at every moment.
     """
-    kept = path.with_name(f"{path.name}.damaged-{dt.datetime.now():%Y%m%d-%H%M%S-%f}")
+    damaged = path.with_name(f"{path.name}.damaged-{dt.datetime.now():%Y%m%d-%H%M%S-%f}")
     for suffix in ("", "-wal"):
         old = path.with_name(path.name + suffix)
         if old.exists():
-            os.link(old, kept.with_name(kept.name + suffix))
-    for suffix in ("-wal", "-shm"):  # a stale WAL must never meet the new file
+            os.link(old, damaged.with_name(damaged.name + suffix))
+    # A stale WAL must never meet the new file.
+    for suffix in ("-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     os.replace(stage / schema.LOG_NAME, path)
     stage.rmdir()
     sync_folder(path.parent)
-    return kept
+    return damaged

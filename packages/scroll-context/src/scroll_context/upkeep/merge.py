@@ -62,15 +62,14 @@ from scroll_context.origin import Origin
 from scroll_context.text.json_bounds import TooManyValues, check_line
 from scroll_context.upkeep.transfer import EXPORT_VERSION
 
-LONGEST_LINE = (
-    64 << 20
-)  # bytes of an export; a row has at most 8 MiB of metadata, a part of a payload one
+# Bytes of a line. A row has at most 8 MiB of metadata, and a part of a payload is 1 MiB.
+LONGEST_LINE = 64 << 20
 
 _Number = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-_Address = Annotated[
-    int, msgspec.Meta(ge=1, lt=1 << 53)
-]  # SQLite gives out no address after 2^63-1
+# SQLite assigns no address after 2^63-1.
+_Address = Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
+_Nonce = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
 _TYPES: dict[str, Any] = {
     "seq": _Address,
     "payload": _Digest | None,
@@ -86,31 +85,33 @@ _Record = msgspec.defstruct(
     "_Record",
     [
         *((column, _TYPES.get(column, str)) for column in COLUMNS),
-        (
-            "nonce",
-            Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")] | None,
-            None,
-        ),  # rows of format 2 have one
-        ("leaf", _Digest | None, None),  # rows that were erased
+        ("nonce", _Nonce | None, None),
+        # Erased rows have a leaf.
+        ("leaf", _Digest | None, None),
     ],
 )
 """An event of an export, checked column by column: the file may come from anywhere."""
 
 
 class MergeReport(msgspec.Struct, frozen=True):
-    """What became of an export."""
+    """The result of merging an export."""
 
-    seqs: list[int]  # of its events, in their order, as they are in the log now
-    renamed: dict[str, str] = {}  # sessions whose names were taken, and their names here
-    missing: tuple[str, ...] = ()  # digests of payloads that the export names and does not hold
-    tasks: tuple[str, ...] = ()  # tasks that the export names and that its events did not get
-    redacted: dict[str, int] = {}  # secrets that were replaced, by kind
+    # The seqs of its events in this log, in the order of the export.
+    seqs: list[int]
+    # Sessions whose names were taken, and their names here.
+    renamed: dict[str, str] = {}
+    # Digests of payloads that the export names and does not contain.
+    missing: tuple[str, ...] = ()
+    # Tasks that the export names and that its events did not get.
+    tasks: tuple[str, ...] = ()
+    # Secrets that were replaced, by kind.
+    redacted: dict[str, int] = {}
 
 
 def check_export(lines: IO[bytes], progress: Progress | None = None) -> None:
     """Read an export to its end and write nothing.
 
-    Raises BadInput for one that is cut short, altered or no export.
+    Raises BadInput if it is cut short, altered or not an export.
     """
     links = _Links()
     for row in _ExportReader(lines, None, progress):
@@ -131,14 +132,15 @@ def merge_export(
 ) -> MergeReport:
     """Add the events of an export, which came from `source`, to a log. A second time adds nothing.
 
-    What a salvage or an erasure says of addresses of the other log is left out when addresses
+    Salvages and erasures name addresses of the other log, so they are left out when addresses
     change. Events of an export that is not trusted get the task `task_id`, and secrets in them are
     replaced unless `redact` is False.
     """
     reader = _ExportReader(lines, log.payloads, progress)
-    is_exact = trust and log.last_seq() == 0
-    if is_exact and (seqs := _fill_vacant(reader, log)) is not None:
-        return MergeReport(seqs, {}, tuple(reader.missing))
+    if trust and log.last_seq() == 0:
+        seqs = _fill_vacant(reader, log)
+        if seqs is not None:
+            return MergeReport(seqs, {}, tuple(reader.missing))
     writer = None
     if not trust:
         writer = ForeignWriter(
@@ -156,7 +158,7 @@ def merge_export(
             merge.take(event_from_row(row))
         merge.flush()
     if writer is not None and log.backend.owns_file:
-        # Bodies of bookkeeping, and those in which secrets were replaced, are named by no event.
+        # No event names the bodies of bookkeeping, or bodies in which secrets were replaced.
         remove_unnamed(log.backend, sorted(reader.stored))
     moved = merge.addresses
     return MergeReport(
@@ -171,7 +173,7 @@ def merge_export(
 class _Merge:
     """An export on its way into a log with a history of its own, a page at a time.
 
-    With a `writer` it is foreign: text to read. Without one it is trusted, and its events take
+    With a `writer` it is foreign: text to read. Without a writer it is trusted, and its events take
     effect.
     """
 
@@ -184,13 +186,16 @@ class _Merge:
         *,
         join: bool,
     ) -> None:
-        self.addresses: dict[int, int] = {}  # there: here
+        # From seqs of the export to seqs of the log.
+        self.addresses: dict[int, int] = {}
         self._log = log
         self._writer = writer
         self._leases = leases
-        self._missing = missing  # digests of payloads that the export names and does not hold
+        # Digests of payloads that the export names and does not contain.
+        self._missing = missing
         self._join = join
-        self._names: dict[str, str] = {}  # of sessions, there: here
+        # From session names of the export to session names of the log.
+        self._names: dict[str, str] = {}
         self._pending: dict[int, Event] = {}
 
     @property
@@ -198,13 +203,10 @@ class _Merge:
         return {there: here for there, here in self._names.items() if there != here}
 
     def take(self, event: Event) -> None:
-        if (
-            self._writer is not None
-            and event.payload is not None
-            and event.payload.digest in self._missing
-        ):
-            # This store may have a body of that digest in another session, which the export has no
-            # right to.
+        digest = event.payload.digest if event.payload is not None else None
+        if self._writer is not None and digest is not None and digest in self._missing:
+            # This store may have a body of that digest in another session, which the export must
+            # not reach.
             event = replace(event, payload=None, metadata={**event.metadata, PAYLOAD_MISSING: True})
         if event.kind not in ABOUT_THE_LOG:
             self._pending[event.seq] = event
@@ -212,19 +214,21 @@ class _Merge:
             self.flush()
 
     def flush(self) -> None:
-        """Append what is pending, in parts: an event needs the new addresses of those that it
-        names.
+        """Append the pending events.
+
+        They go in parts, since an event needs the new addresses of the events that it names.
         """
         pending, self._pending = self._pending, {}
         part: dict[int, Event] = {}
         here = {event.seq: event.chain for event in self._log.get_many(list(pending))}
         for seq, event in pending.items():
-            if here.get(seq) == event.chain:  # the two logs begin with the same history
+            if here.get(seq) == event.chain:
+                # The two logs begin with the same history.
                 self.addresses[seq] = seq
                 if self._writer is None:
                     self._names[event.session_id] = event.session_id
                 continue
-            if any(named in part for named in _named_seqs(event, self.text)):
+            if not part.keys().isdisjoint(_named_seqs(event, self.text)):
                 self._append(part)
                 part = {}
             part[seq] = event
@@ -258,7 +262,8 @@ class _Merge:
             )
         draft = renumbered(draft, self.addresses, self.text)
         metadata = {**draft.metadata, **moved}
-        if event.kind == Kind.FORK and isinstance(parent := metadata.get("session_id"), str):
+        parent = metadata.get("session_id")
+        if event.kind == Kind.FORK and isinstance(parent, str):
             metadata["session_id"] = self._names.get(parent, parent)
         return replace(draft, metadata=metadata)
 
@@ -280,16 +285,12 @@ class _Merge:
         return Piece(draft, own=own)
 
     def _session(self, event: Event) -> str:
-        """The name of the event's session here: its own, unless somebody else has begun a session
-        of that name.
-        """
+        """The name of the event's session here: its own, unless another session has that name."""
         there = event.session_id
         if there not in self._names:
-            first = (
-                f"imported-{there}"
-                if self._writer is not None and is_reserved_session(there)
-                else there
-            )
+            first = there
+            if self._writer is not None and is_reserved_session(there):
+                first = f"imported-{there}"
             number, name = 1, first
             self._leases.hold({name})
             while not (self._join or self._is_begun_by(event, name)):
@@ -308,11 +309,9 @@ class _Merge:
         return first.source_key in (_key(event), event.source_key or _key(event))
 
     def text(self, event: Draft) -> str:
-        return (
-            event.content
-            if event.payload is None
-            else self._log.payloads.text(event.payload.digest)
-        )
+        if event.payload is None:
+            return event.content
+        return self._log.payloads.text(event.payload.digest)
 
 
 def as_draft(event: Event) -> Draft:
@@ -327,76 +326,68 @@ def _key(event: Event) -> str:
 # addresses inside events --------------------------------------------------------------------------
 
 NAMED_THERE = "named_there"
-"""Where a merged event keeps what names events of other sessions, with the addresses that they had
-when recorded.
-"""
+"""Where a merged event keeps the parts that name events of other sessions, with their old seqs."""
 Address = Callable[[int], int | None]
-"""From an address to another; None for one that is not known."""
+"""From an old seq to the new one; None if there is none."""
 AnyEvent = TypeVar("AnyEvent", Draft, Event)
 _OTHER_SHAPE = (BadInput, PayloadMissing, PayloadDamaged)
-"""What reading an event raises whose plan or snapshot is none.
-
-It has no effect anywhere, and stays as it is.
-"""
+"""Errors for an event whose plan or snapshot is unreadable. It has no effect, and is unchanged."""
 
 
 def renumbered(
     event: AnyEvent, addresses: Mapping[int, int], text: Callable[[AnyEvent], str]
 ) -> AnyEvent:
-    """The event with every address inside it changed: what it answers, and those in metadata, plans
-    and snapshots.
+    """The event with new seqs in `reply_to`, metadata, plans and snapshots.
 
-    An address that is not known is left out. `text` gives the whole text of a snapshot.
+    A seq without a new one is left out. `text` returns the complete text of a snapshot.
     """
     changed = _readdressed(event, addresses.get, text)
-    named = {
+    old_parts = {
         "earlier": event.metadata.get("earlier"),
         "standing": _dict(event.metadata.get("plan")).get("standing"),
     }
-    kept = {name: value for name, value in named.items() if value} | _dict(
-        event.metadata.get(NAMED_THERE)
-    )
-    if kept:
-        changed = replace(changed, metadata={**changed.metadata, NAMED_THERE: kept})
+    named_there = {name: value for name, value in old_parts.items() if value}
+    named_there |= _dict(event.metadata.get(NAMED_THERE))
+    if named_there:
+        changed = replace(changed, metadata={**changed.metadata, NAMED_THERE: named_there})
     upto = event.metadata.get("upto")
-    if (
-        isinstance(upto, int) and upto not in addresses
-    ):  # the last event that a model had read; any before it will do
+    if isinstance(upto, int) and upto not in addresses:
+        # This is the last event that a model had read. Any event before it will do.
         nearest = max((seq for seq in addresses if seq < upto), default=None)
-        metadata = {**changed.metadata, "upto": addresses[nearest] if nearest is not None else 0}
-        changed = replace(changed, metadata=metadata)
+        new_upto = 0 if nearest is None else addresses[nearest]
+        changed = replace(changed, metadata={**changed.metadata, "upto": new_upto})
     return changed
 
 
 def as_recorded(events: list[Event], text: Callable[[Event], str]) -> list[Event]:
-    """Events of a merged export with the addresses that they had in the store where they were
-    recorded.
-    """
-    moved = ((event.seq, event.metadata.get("moved_from")) for event in events)
-    there = {here: old if isinstance(old, int) else here for here, old in moved}
-    found = []
+    """Events of a merged export with the seqs that they had where they were recorded."""
+    there: dict[int, int] = {}
     for event in events:
-        old = replace(renumbered(event, there, text), seq=there[event.seq])
-        kept = _dict(event.metadata.get(NAMED_THERE))
-        metadata = {
-            **old.metadata,
-            **{name: value for name, value in kept.items() if name == "earlier"},
-        }
-        if "standing" in kept:
-            metadata["plan"] = {**_dict(metadata.get("plan")), "standing": kept["standing"]}
-        found.append(replace(old, metadata=metadata))
-    return found
+        moved_from = event.metadata.get("moved_from")
+        there[event.seq] = moved_from if isinstance(moved_from, int) else event.seq
+    originals: list[Event] = []
+    for event in events:
+        original = replace(renumbered(event, there, text), seq=there[event.seq])
+        named_there = _dict(event.metadata.get(NAMED_THERE))
+        metadata = dict(original.metadata)
+        if "earlier" in named_there:
+            metadata["earlier"] = named_there["earlier"]
+        if "standing" in named_there:
+            plan = _dict(metadata.get("plan"))
+            metadata["plan"] = {**plan, "standing": named_there["standing"]}
+        originals.append(replace(original, metadata=metadata))
+    return originals
 
 
 def _named_seqs(event: Draft, text: Callable[[Draft], str]) -> set[int]:
-    named: set[int] = set()
+    seqs: set[int] = set()
 
     def note(seq: int) -> int:
-        named.add(seq)
+        seqs.add(seq)
         return seq
 
     _readdressed(event, note, text)
-    return named
+    return seqs
 
 
 def _readdressed(event: AnyEvent, address: Address, text: Callable[[AnyEvent], str]) -> AnyEvent:
@@ -409,17 +400,9 @@ def _readdressed(event: AnyEvent, address: Address, text: Callable[[AnyEvent], s
             metadata[field] = address(metadata[field])
     for field in ("seqs", "made_from"):
         if isinstance(metadata.get(field), list):
-            entries = [
-                (lo, hi, address(lo), address(hi)) for lo, hi in unpacked_seqs(metadata[field])
-            ]
-            named = [
-                (new, end) for _, _, new, end in entries if new is not None and end is not None
-            ]
-            metadata[field] = [lo if lo == hi else [lo, hi] for lo, hi in named]
-            if any(lo != hi and None in ends for lo, hi, *ends in entries):
-                metadata["unknown"] = (
-                    True  # some events of a run came along, and which is not known
-                )
+            metadata[field], is_complete = _packed(metadata[field], address)
+            if not is_complete:
+                metadata["unknown"] = True
     if isinstance(metadata.get("media"), list):
         media = [replace(facts, seq=address(facts.seq) or 0) for facts in media_of(event)]
         metadata["media"] = msgspec.to_builtins(media)
@@ -445,6 +428,23 @@ def _readdressed(event: AnyEvent, address: Address, text: Callable[[AnyEvent], s
     return replace(event, **values)
 
 
+def _packed(entries: list[Any], address: Address) -> tuple[list[int | list[int]], bool]:
+    """A list of packed seqs with the new addresses, and whether every run in it is complete.
+
+    If only one end of a run has a new address, nobody knows which of its events have one.
+    """
+    moved: list[int | list[int]] = []
+    is_complete = True
+    for first, last in unpacked_seqs(entries):
+        new_first = address(first)
+        new_last = address(last)
+        if new_first is not None and new_last is not None:
+            moved.append(new_first if new_first == new_last else [new_first, new_last])
+        elif first != last:
+            is_complete = False
+    return moved, is_complete
+
+
 def _addresses(seqs: Iterable[int], address: Address) -> tuple[int, ...]:
     new = (address(seq) for seq in seqs)
     return tuple(seq for seq in new if seq is not None)
@@ -457,7 +457,7 @@ def _plan(plan: EvictionPlan, address: Address) -> EvictionPlan:
     about = [(address(terms.seq), terms) for terms in plan.about]
     return replace(
         plan,
-        folded=tuple(_known(map(address, plan.folded))),
+        folded=_addresses(plan.folded, address),
         clipped=tuple((seq, chars) for seq, chars in clipped if seq is not None),
         evicted=tuple((lo, hi or lo) for lo, hi in evicted if lo is not None),
         about=tuple(replace(terms, seq=seq) for seq, terms in about if seq is not None),
@@ -478,23 +478,23 @@ def _earlier(earlier: EarlierWork, address: Address) -> EarlierWork:
 def _snapshot(snapshot: Snapshot, address: Address) -> Snapshot:
     """A snapshot with the new addresses of the events that its variables come from.
 
-    Cells are numbered by their kernel: these numbers are no addresses, and stay.
+    Cells are numbered by their kernel. These numbers are not addresses, and stay.
     """
 
-    def moved(seqs: Iterable[int]) -> tuple[int, ...]:
+    def address_or_zero(seq: int) -> int | None:
         # Seq 0 stands for events that cannot be named.
-        return tuple(_known(address(seq) if seq else seq for seq in seqs))
+        return address(seq) if seq else 0
 
-    return replace(
-        snapshot,
-        saved=tuple(
-            replace(variable, seqs=moved(variable.seqs), made_by=moved(variable.made_by))
-            for variable in snapshot.saved
-        ),
-        sources={
-            cell: tuple(_known(map(address, seqs))) for cell, seqs in snapshot.sources.items()
-        },
-    )
+    saved = [
+        replace(
+            variable,
+            seqs=_addresses(variable.seqs, address_or_zero),
+            made_by=_addresses(variable.made_by, address_or_zero),
+        )
+        for variable in snapshot.saved
+    ]
+    sources = {cell: _addresses(seqs, address) for cell, seqs in snapshot.sources.items()}
+    return replace(snapshot, saved=tuple(saved), sources=sources)
 
 
 def _standing(standing: Iterable[Standing], address: Address) -> tuple[Standing, ...]:
@@ -503,24 +503,21 @@ def _standing(standing: Iterable[Standing], address: Address) -> tuple[Standing,
 
 
 def _spans(spans: Spans, address: Address) -> Spans:
-    moved = [(address(lo), address(hi)) for lo, hi in spans]
-    return tuple((lo, hi) for lo, hi in moved if lo is not None and hi is not None)
+    moved = [(address(first), address(last)) for first, last in spans]
+    return tuple((first, last) for first, last in moved if first is not None and last is not None)
 
 
 def _dict(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _known(seqs: Iterable[int | None]) -> list[int]:
-    return [seq for seq in seqs if seq is not None]
-
-
 # reading an export --------------------------------------------------------------------------------
 
 
 def _fill_vacant(rows: Iterable[TableRow], log: EventLog) -> list[int] | None:
-    """Record an export in a log that never held anything, all of it or nothing; None when it held
-    something.
+    """Record a complete export, or nothing, in a log that was always empty.
+
+    Returns None if the log has, or had, events.
     """
     if not log.backend.owns_file:
         return None
@@ -544,9 +541,7 @@ def _fill_vacant(rows: Iterable[TableRow], log: EventLog) -> list[int] | None:
 
 
 class _Links:
-    """Whether the rows of an export match their hashes, but for those that a salvage in it
-    declares.
-    """
+    """Checks the rows of an export against their hashes, except those that a salvage declares."""
 
     def __init__(self) -> None:
         self._seq, self._chain = 0, GENESIS
@@ -570,17 +565,18 @@ class _Links:
 
 
 class _ExportReader:
-    """The event rows of an export, its payloads stored (where there is a place) before the event
-    that names them.
+    """The event rows of an export.
+
+    With a payload store, each payload is stored before the event that names it is returned.
     """
 
     def __init__(
         self, lines: IO[bytes], payloads: PayloadStore | None, progress: Progress | None
     ) -> None:
-        self.missing: dict[
-            str, None
-        ] = {}  # digests of payloads that the exported store had lost, in order
-        self.stored: set[str] = set()  # digests of payloads that it brought
+        # Digests of payloads that the exported store had lost, in order.
+        self.missing: dict[str, None] = {}
+        # Digests of payloads that the export contains.
+        self.stored: set[str] = set()
         self._payloads = payloads
         self._progress = progress
         self._numbered = _documents(lines)
@@ -595,12 +591,13 @@ class _ExportReader:
 
     def __iter__(self) -> Iterator[TableRow]:
         numbered = self._numbered
-        total, count, seq, head = self._header.get("last_seq", 0), 0, 0, GENESIS.hex()
-        named: set[str] = set()
+        total = self._header.get("last_seq", 0)
+        count, seq, head = 0, 0, GENESIS.hex()
+        digests: set[str] = set()
         for digest, group in itertools.groupby(numbered, lambda item: item[1].get("payload")):
             if digest is not None:
-                self._take_payload(digest, (document for _, document in group))
-                named.add(digest)
+                self._store_payload(digest, (document for _, document in group))
+                digests.add(digest)
                 continue
             for number, document in group:
                 if "end" in document:
@@ -610,7 +607,7 @@ class _ExportReader:
                         )
                     return
                 row = _row(number, document)
-                if row.payload is not None and row.payload not in named:
+                if row.payload is not None and row.payload not in digests:
                     raise BadInput(
                         f"line {number} of the export names payload {row.payload[:12]}…, which "
                         "does not come before it"
@@ -625,7 +622,7 @@ class _ExportReader:
             "the export is cut short: it has no end line. Nothing more can be read from it."
         )
 
-    def _take_payload(self, digest: str, parts: Iterator[dict[str, Any]]) -> None:
+    def _store_payload(self, digest: str, parts: Iterator[dict[str, Any]]) -> None:
         first = next(parts)
         if first.get("missing") is True:
             self.missing[digest] = None
@@ -633,9 +630,8 @@ class _ExportReader:
         try:
             hasher = hashlib.sha256()
             parts = itertools.chain([first], parts)
-            pieces = hashed(
-                (base64.b64decode(part["base64"], validate=True) for part in parts), hasher
-            )
+            decoded = (base64.b64decode(part["base64"], validate=True) for part in parts)
+            pieces = hashed(decoded, hasher)
             if self._payloads is not None:
                 self._payloads.put(pieces, "application/octet-stream")
             else:
@@ -658,7 +654,7 @@ def _documents(lines: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
         if len(line) == LONGEST_LINE:
             raise BadInput(
                 f"line {number} of the export is longer than {LONGEST_LINE >> 20} MiB; Scroll "
-                "writes no such"
+                "writes no such lines"
             )
         try:
             check_line(line)
@@ -669,10 +665,9 @@ def _documents(lines: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _row(number: int, document: dict[str, Any]) -> TableRow:
     try:
-        *columns, chain, nonce, leaf = msgspec.structs.astuple(
-            msgspec.convert(document.get("event"), _Record)
-        )
+        record = msgspec.convert(document.get("event"), _Record)
     except msgspec.ValidationError as error:
-        raise BadInput(f"line {number} of the export is not a whole event ({error})") from error
+        raise BadInput(f"line {number} of the export is not a complete event ({error})") from error
+    *columns, chain, nonce, leaf = msgspec.structs.astuple(record)
     hashes = (value if value is None else bytes.fromhex(value) for value in (chain, nonce, leaf))
     return TableRow._make((*columns, *hashes))

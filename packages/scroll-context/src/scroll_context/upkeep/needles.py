@@ -21,14 +21,17 @@ import msgspec
 
 from scroll_context.search import tokenize
 
-SHORTEST = 8  # characters of a text that can be told from a coincidence, if it has a digit,
-SHORTEST_PLAIN = 20  # and if it has none
-LONGEST = 2_000  # characters of a text that is looked for as a whole; of longer ones, each line is
-LINE = 20  # characters of such a line
-MOST_TEXTS = (
-    200  # texts that are looked for inside other texts; with more, only whole lines are compared
-)
-FEW_VALUES = 20  # of an output whose values are looked for in what follows
+# A text must have so many characters to be more than a coincidence, with a digit and without one.
+SHORTEST = 8
+SHORTEST_PLAIN = 20
+# A text of up to so many characters is looked for as it is; of a longer one, each line is.
+LONGEST = 2_000
+# Shorter lines are not looked for.
+LINE = 20
+# With more texts, only complete lines are compared.
+MOST_TEXTS = 200
+# The values of an output are looked for in later events if it has no more than these.
+FEW_VALUES = 20
 
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|[nrtbf"/\\])')
 _NUMBER = re.compile(r"[A-Za-z0-9][\w.,:/'’-]*")
@@ -40,9 +43,18 @@ class _Word(msgspec.Struct, frozen=True):
     """One word or phrase, in the forms in which it is compared."""
 
     as_written: frozenset[str]
-    stems: str  # of its words, between spaces; "" when it has none
-    runs: tuple[str, ...]  # of scripts without spaces
-    start: str  # what a lower-case ASCII text has, if it has the word
+    # The stems of its words, between spaces; "" when it has none.
+    stems: str
+    # Runs in scripts without spaces.
+    runs: tuple[str, ...]
+    # A part that every lower-case ASCII text with the word has.
+    start: str
+
+    def is_in(self, stems: str, folded: str) -> bool:
+        """Whether a text, by its stems and without case, has the word in another form."""
+        if not self.stems and not self.runs:
+            return False
+        return (not self.stems or self.stems in stems) and all(run in folded for run in self.runs)
 
 
 class Needles:
@@ -66,8 +78,9 @@ class Needles:
         """Whether a text has one of the words."""
         if not self._words or not text:
             return False
-        if any(form in text for word in self._words for form in word.as_written):
-            return True
+        for word in self._words:
+            if any(form in text for form in word.as_written):
+                return True
         plain = _unescaped(text)
         low = plain.lower()
         if plain.isascii() and not any(word.start in low for word in self._words):
@@ -75,11 +88,7 @@ class Needles:
         plain = tokenize.normal(plain)
         stems = _stems(plain)
         folded = plain.casefold()
-        return any(
-            (not word.stems or word.stems in stems) and all(run in folded for run in word.runs)
-            for word in self._words
-            if word.stems or word.runs
-        )
+        return any(word.is_in(stems, folded) for word in self._words)
 
     def has_text(self, text: str) -> bool:
         """Whether a text repeats one of the texts, or a line of one."""
@@ -92,20 +101,21 @@ class Needles:
 
 
 def _stands_alone(part: str, text: str) -> bool:
-    """Whether a part occurs in a text with no letter or digit beside it: 101 is not part of 1012."""
+    """Whether a part occurs in a text with no letter or digit beside it: 101 is not in 1012."""
     at = text.find(part)
     while at >= 0:
-        before, after = text[at - 1 : at], text[at + len(part) : at + len(part) + 1]
-        if not (before.isalnum() and part[0].isalnum()) and not (
-            after.isalnum() and part[-1].isalnum()
-        ):
+        before = text[at - 1 : at]
+        after = text[at + len(part) : at + len(part) + 1]
+        continues_before = before.isalnum() and part[0].isalnum()
+        continues_after = after.isalnum() and part[-1].isalnum()
+        if not continues_before and not continues_after:
             return True
         at = text.find(part, at + 1)
     return False
 
 
 def is_too_short(word: str) -> bool:
-    """Whether a word would be found nearly everywhere."""
+    """Whether a word would occur nearly everywhere."""
     word = word.strip()
     return len(word) < (2 if tokenize.runs(tokenize.normal(word)) else 3)
 
@@ -113,8 +123,9 @@ def is_too_short(word: str) -> bool:
 def _word(text: str) -> _Word:
     plain = tokenize.normal(text)
     tokens = tokenize.words(plain)
-    stem = tokenize.stem(tokens[0]) or tokens[0] if tokens else ""
-    start = stem[: max(3, len(stem) - 1)]  # study and studies share "stud", not the stem "studi"
+    stem = (tokenize.stem(tokens[0]) or tokens[0]) if tokens else ""
+    # "study" and "studies" share "stud", not the stem "studi".
+    start = stem[: max(3, len(stem) - 1)]
     runs = tuple(run.casefold() for run in tokenize.runs(plain))
     return _Word(frozenset(_forms(text)), _stems(plain) if tokens else "", runs, start)
 
@@ -138,39 +149,38 @@ def _unescaped(text: str) -> str:
 
 
 def values(text: str) -> set[str]:
-    """The numbers and ids in a text that hardly occur by chance, without the signs that group
-    digits.
-    """
-    found: set[str] = set()
+    """The numbers and ids in a text that hardly occur by chance, without grouping signs."""
+    distinctive: set[str] = set()
     for match in _NUMBER.findall(text):
         value = match.rstrip(".,:/'’-")
         digits = sum(map(str.isdigit, value))
-        if digits >= (4 if re.search(r"\d[.,]\d", value) else 5) and not _DATE.search(value):
-            found.add(_BETWEEN.sub("", value).casefold())
-    return found
+        fewest = 4 if re.search(r"\d[.,]\d", value) else 5
+        if digits >= fewest and not _DATE.search(value):
+            distinctive.add(_BETWEEN.sub("", value).casefold())
+    return distinctive
 
 
 class NewValues:
-    """The values that one session has computed from erased events and had not known before."""
+    """The values that one session computed from erased events and did not have before."""
 
     def __init__(self, earlier: Iterable[str]) -> None:
-        self._known: set[str] = set()
+        self._old: set[str] = set()
         for text in earlier:
-            self._known |= values(text)
+            self._old |= values(text)
         self._new: set[str] = set()
 
     def computed(self, text: str) -> None:
-        """An output that was made from erased events."""
-        fresh = values(text) - self._known
+        """Add the values of an output that was made from erased events."""
+        fresh = values(text) - self._old
         if len(fresh) <= FEW_VALUES:
             self._new |= fresh
 
     def repeated_in(self, text: str) -> bool:
-        """Whether a later text has one of them. What else it has is known from then on."""
+        """Whether a later text has one of the new values. If not, its values count as old."""
         if not self._new and not text:
             return False
-        found = values(text)
-        if not self._new.isdisjoint(found):
+        later = values(text)
+        if not self._new.isdisjoint(later):
             return True
-        self._known |= found
+        self._old |= later
         return False

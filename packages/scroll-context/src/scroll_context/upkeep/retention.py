@@ -1,9 +1,9 @@
-"""Retention in a service that runs for long: what is older than a period is erased now and then.
+"""Retention in a long-running service: events older than a period are erased at intervals.
 
-Whether a run is due is read from the log, where each run is an event with its rule. So
-however many services have the store open, and however often they are started, there is one run in
-each interval; two that begin in the same moment may both run, and the second finds nothing. A run
-that fails is logged and tried again; the service goes on.
+The log shows whether a run is due, since each run is an event with its rule. So there is one run in
+each interval, however many services have the store open and however often they start. Two services
+that begin at the same moment may both run; the second finds nothing to erase. A run that fails is
+logged and tried again, and the service continues.
 """
 
 import datetime as dt
@@ -15,14 +15,16 @@ from scroll_context.errors import ScrollError
 from scroll_context.events import STORE_SESSION, Kind
 from scroll_context.upkeep.erase import ErasureReport, StoreFiles, expire
 
-_LOOK = dt.timedelta(hours=1)  # how often it is looked whether a run is due
+# How often the service checks whether a run is due.
+_CHECK_INTERVAL = dt.timedelta(hours=1)
 
 _logger = logging.getLogger("scroll_context.retention")
 
 
 class Retention:
-    """Erases what was recorded longer ago than `older_than`, once in every interval, while it is
-    entered.
+    """Erases events that were recorded longer ago than `older_than`, once in every interval.
+
+    It works in a thread inside its `with` block.
     """
 
     def __init__(
@@ -45,23 +47,24 @@ class Retention:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wait for a run that is under way; what is killed instead is finished by the next opening
-        of the store.
+        """Wait for a run that is under way.
+
+        If the process is killed instead, the next opening of the store finishes the run.
         """
         self._stop.set()
         self._thread.join()
 
     def run_if_due(self) -> ErasureReport | None:
-        """Erase what is due, unless that was done within the interval."""
-        if (last := self._last_run()) is not None and dt.datetime.now(dt.UTC) - last < self._every:
+        """Erase the events that are due, unless a run was recorded within the interval."""
+        last = self._last_run()
+        if last is not None and dt.datetime.now(dt.UTC) - last < self._every:
             return None
         return expire(self._store, self._older_than, kinds=self._kinds, by="scroll retention")
 
     def _last_run(self) -> dt.datetime | None:
         rule = {"older_than": self._older_than.total_seconds(), "kinds": list(self._kinds)}
-        for event in reversed(
-            self._store.log.tail(100, session_id=STORE_SESSION, kind=Kind.ERASURE)
-        ):
+        erasures = self._store.log.tail(100, session_id=STORE_SESSION, kind=Kind.ERASURE)
+        for event in reversed(erasures):
             if event.metadata.get("rule") == rule:
                 return dt.datetime.fromisoformat(event.recorded_at)
         return None
@@ -75,4 +78,4 @@ class Retention:
                     _logger.info("%d events erased by retention, seq %s", report.events, report.seq)
             except (ScrollError, OSError) as error:
                 _logger.warning("retention could not run, and is tried again later: %s", error)
-            is_over = self._stop.wait(min(self._every, _LOOK).total_seconds())
+            is_over = self._stop.wait(min(self._every, _CHECK_INTERVAL).total_seconds())

@@ -1,11 +1,10 @@
-"""Copies of a store: backup (a second store) and export (one JSONL file); merge.py reads an export
-again.
+"""Copies of a store: backup (a second store) and export (one JSONL file, which merge.py reads).
 
-A backup goes through SQLite's backup API inside one read transaction, so writers go on and the copy
-is one moment of the log; it is built beside its target and renamed into place, whole or absent. An
-export carries every column, every hash and every payload: a header; then for each event its
-payload, if it was not written yet, in base64 parts, and the event; then an end line with the head
-of the chain, so that a cut file is noticed.
+A backup uses SQLite's backup API inside one read transaction, so writers continue and the copy
+shows the log at one moment. It is built beside its target and renamed into place, so it is complete
+or absent. An export has every column, every hash and every payload: a header; then for each event
+its payload, if it was not written yet, in base64 parts, and the event; then an end line with the
+head of the chain, so that a file which was cut short is noticed.
 """
 
 import base64
@@ -38,9 +37,8 @@ from scroll_context.log.payloads import PayloadStore
 
 EXPORT_VERSION = 2
 _HASHES = ("chain", "nonce", "leaf")
-_PART = (
-    3 << 18
-)  # bytes of a payload per line; a multiple of 3, so that base64 has no padding inside
+# Bytes of a payload per line: a multiple of 3, so that base64 has no padding inside.
+_PART = 3 << 18
 
 
 class BackupReport(msgspec.Struct, frozen=True):
@@ -52,20 +50,20 @@ class BackupReport(msgspec.Struct, frozen=True):
     events: int
     payloads: int
     bytes: int
-    missing: tuple[str, ...] = ()  # digests
+    # The digests of those payloads.
+    missing: tuple[str, ...] = ()
 
 
 class ExportReport(msgspec.Struct, frozen=True):
     """What an export holds."""
 
     events: int
-    missing: tuple[str, ...] = ()  # digests of payloads that the store no longer has
+    # Digests of payloads that the store no longer has.
+    missing: tuple[str, ...] = ()
 
 
 def backup(log: EventLog, target: Path, progress: Progress | None = None) -> BackupReport:
-    """Copy the log as it is at one moment, with the payloads it names, to a new folder that is
-    itself a store.
-    """
+    """Copy the log at one moment, with the payloads that it names, to a new store folder."""
     if not schema.is_vacant(target):
         raise NotAStore(f"{target} is not empty; nothing was written. Name a new folder.")
     stage = _stage(target)
@@ -77,18 +75,20 @@ def backup(log: EventLog, target: Path, progress: Progress | None = None) -> Bac
         with contextlib.closing(sqlite3.connect(copy)) as copied:
             events = copied.execute("SELECT count(*) FROM event").fetchone()[0]
             rows = copied.execute(
-                "SELECT kind, content, payload FROM event WHERE payload IS NOT NULL OR kind = "
-                "'snapshot'"
+                "SELECT kind, content, payload FROM event "
+                "WHERE payload IS NOT NULL OR kind = 'snapshot'"
             )
-            named = dict.fromkeys(digest for row in rows for digest in log.payloads.named_by(*row))
+            digests: dict[str, None] = {}
+            for row in rows:
+                digests.update(dict.fromkeys(log.payloads.named_by(*row)))
         missing = []
-        for done, digest in enumerate(named, 1):
+        for done, digest in enumerate(digests, 1):
             try:
                 log.payloads.copy(digest, payloads)
             except (PayloadMissing, PayloadDamaged):
                 missing.append(digest)
             if progress:
-                progress(done, len(named))
+                progress(done, len(digests))
         size = sum(file.stat().st_size for file in stage.rglob("*") if file.is_file())
         _publish(stage, target)
     except StoreFull as error:
@@ -101,19 +101,20 @@ def backup(log: EventLog, target: Path, progress: Progress | None = None) -> Bac
         ) from error
     finally:
         shutil.rmtree(stage, ignore_errors=True)
-    return BackupReport(events, len(named) - len(missing), size, tuple(missing))
+    return BackupReport(events, len(digests) - len(missing), size, tuple(missing))
 
 
 def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> ExportReport:
-    """Write the whole log, exactly, as JSONL.
+    """Write the complete log, exactly, as JSONL.
 
-    Damage to an event that no salvage has declared stops it.
+    Raises StoreDamaged for a damaged event that no salvage has declared.
     """
     log.backend.wait_for_own(10.0)
-    total, seq, count, chain = log.applied_seq(), 0, 0, GENESIS
-    declared = {
-        bad for event in log.iterate(kind=Kind.SALVAGE) for bad in event.metadata.get("altered", ())
-    }
+    total = log.applied_seq()
+    declared: set[int] = set()
+    for event in log.iterate(kind=Kind.SALVAGE):
+        declared.update(event.metadata.get("altered", ()))
+    seq, count, chain = 0, 0, GENESIS
     written: set[str] = set()
     missing: list[str] = []
     _line(out, {"scroll_export": EXPORT_VERSION, "last_seq": total})
@@ -129,14 +130,8 @@ def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> E
                 if digest in written:
                     continue
                 written.add(digest)
-                try:
-                    log.payloads.check(digest)
-                except (PayloadMissing, PayloadDamaged):
+                if not _export_payload(log.payloads, digest, out):
                     missing.append(digest)
-                    _line(out, {"payload": digest, "missing": True})
-                else:
-                    for part in _parts(log.payloads, digest):
-                        _line(out, {"payload": digest, "base64": base64.b64encode(part).decode()})
             _line(out, {"event": _as_document(row)})
             seq, chain = row.seq, row.chain
         count += len(page)
@@ -144,6 +139,18 @@ def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> E
             progress(seq, total)
     _line(out, {"end": count, "head": chain.hex()})
     return ExportReport(count, tuple(missing))
+
+
+def _export_payload(payloads: PayloadStore, digest: str, out: IO[bytes]) -> bool:
+    """Write a payload in parts. If it is missing or damaged, say so instead and return False."""
+    try:
+        payloads.check(digest)
+    except (PayloadMissing, PayloadDamaged):
+        _line(out, {"payload": digest, "missing": True})
+        return False
+    for part in _parts(payloads, digest):
+        _line(out, {"payload": digest, "base64": base64.b64encode(part).decode()})
+    return True
 
 
 def _as_document(row: TableRow) -> dict[str, Any]:
@@ -161,17 +168,17 @@ def _line(out: IO[bytes], document: dict[str, Any]) -> None:
 
 
 def _parts(payloads: PayloadStore, digest: str) -> Iterator[bytes]:
-    empty = True
+    is_empty = True
     for chunk in payloads.chunks(digest):
         for at in range(0, len(chunk), _PART):
-            empty = False
+            is_empty = False
             yield chunk[at : at + _PART]
-    if empty:
+    if is_empty:
         yield b""
 
 
 def copy_database(source: Path, target: Path, progress: Progress | None = None) -> None:
-    """Copy a log file as it is at one moment, whatever writers do meanwhile."""
+    """Copy a log file at one moment, whatever writers do meanwhile."""
     target.touch(mode=0o600, exist_ok=False)
     target.chmod(0o600)
     with (
@@ -191,7 +198,8 @@ def copy_database(source: Path, target: Path, progress: Progress | None = None) 
 
 
 def _stage(target: Path) -> Path:
-    stage = target.absolute().with_name(f".{target.absolute().name}.{uuid.uuid4().hex[:8]}.partial")
+    target = target.absolute()
+    stage = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.partial")
     try:
         stage.parent.mkdir(parents=True, exist_ok=True)
         stage.mkdir()
