@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 CONSTRAINTS ?= .ci/constraints.txt
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile \
     $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
-OTHERS := assistants shared inspector evals
+OTHERS := assistants shared inspector gateway evals
 EDITABLE := --editable './packages/scroll-context[models,mcp,meaning,openai,anthropic]' \
     $(foreach name,$(OTHERS),--editable ./packages/scroll-$(name))
 ASSISTANT_TESTS := $(addprefix packages/scroll-assistants/tests/,\

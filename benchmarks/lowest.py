@@ -66,7 +66,7 @@ def install(pinned: dict[str, str]) -> str:
     waiting = FOLDER / "constraints.new"
     waiting.write_text(constraints)
     packages = ["--editable", "./packages/scroll-context[models,mcp,meaning]"]
-    for name in ("assistants", "shared", "inspector", "evals"):
+    for name in ("assistants", "shared", "inspector", "gateway", "evals"):
         packages += ["--editable", f"./packages/scroll-{name}"]
     packages += ["--group", "dev"]
     command = [python, "-m", "pip", "install", "--quiet", "--constraint", str(waiting), *packages]

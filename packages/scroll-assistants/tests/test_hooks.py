@@ -213,6 +213,19 @@ def test_a_session_that_is_being_written_is_left_to_the_next_hook(desk: Desk) ->
     assert desk.faults == ""
 
 
+def test_a_session_under_a_gateway_is_left_to_the_gateway(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway records it in the same store; in another store, the hook goes on."""
+    desk.write("user", "First.")
+    monkeypatch.setenv(hooks.GATEWAY_STORE, str(desk.store))
+    # A capture at this event leaves its time behind before it begins.
+    desk.hook("PostToolUse")
+    assert not list(desk.state.rglob("captures/*"))
+    monkeypatch.setenv(hooks.GATEWAY_STORE, str(desk.store.with_name("another")))
+    assert desk.captured() == ["First."]
+
+
 def test_the_end_of_a_session_is_captured_although_the_session_is_held_for_a_while(
     desk: Desk,
 ) -> None:

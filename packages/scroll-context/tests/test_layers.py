@@ -22,6 +22,7 @@ DISTRIBUTIONS = (
     "scroll_assistants",
     "scroll_shared",
     "scroll_inspector",
+    "scroll_gateway",
     "scroll_evals",
 )
 
@@ -39,6 +40,7 @@ VALUES = {
     "work",
     "text",
     "plugins",
+    "projects",
 }
 LOG = VALUES | {"log"}
 STORE = LOG | {"search", "sql", "upkeep", "store"}

@@ -30,6 +30,8 @@ PAUSE_SECONDS = (
     5.0  # between the captures of these; the other events, and the next of these, read the rest
 )
 LOG_BYTES = 256 << 10  # of the log of hooks, which then begins anew
+# The variable in which `scroll wrap` names the store that its gateway records the session in.
+GATEWAY_STORE = "SCROLL_GATEWAY_STORE"
 USAGE = "scroll hook ASSISTANT --store DIR [--reach task|all] [--tokens N]"
 
 
@@ -49,7 +51,8 @@ def main(arguments: list[str]) -> int:
             raise ValueError(f"there is no store in {store}")
         name = str(event.get("hook_event_name", "")).lower()
         transcript = _transcript(event)
-        if transcript and (name not in FREQUENT or is_due(transcript)):
+        is_recorded = os.environ.get(GATEWAY_STORE, "") == store
+        if transcript and not is_recorded and (name not in FREQUENT or is_due(transcript)):
             attempts = ATTEMPTS if name == "sessionend" else 1
             _in_background(lambda: capture(assistant, store, transcript, attempts))
         if name == "sessionstart":

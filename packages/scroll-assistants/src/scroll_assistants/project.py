@@ -7,19 +7,12 @@ import hashlib
 import os
 import re
 
+from scroll_context.projects import project_task as project_task
+
 OPENING, CLOSING = "<scroll-context>", "</scroll-context>"
 """Around the text that an assistant is given at the start of a session, so that it is not captured
 as the user's.
 """
-
-
-def project_task(folder: "str | os.PathLike[str]") -> str:
-    """The task of a project: the folder's name and a short hash of its path, since many folders are
-    called `api`.
-    """
-    whole = os.path.realpath(folder)
-    name = re.sub(r"[^\w.-]+", "-", os.path.basename(whole)).strip("-") or "root"
-    return f"{name}-{hashlib.sha256(whole.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
 
 
 @functools.lru_cache(maxsize=256)

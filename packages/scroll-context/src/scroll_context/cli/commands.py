@@ -13,6 +13,7 @@ GROUP = "scroll_context.commands"
 PACKAGES = dict.fromkeys(("watch", "install", "uninstall", "hook", "mcp"), "scroll-assistants")
 PACKAGES |= dict.fromkeys(("push", "pull", "admin"), "scroll-shared")
 PACKAGES["serve"] = "scroll-inspector"
+PACKAGES |= dict.fromkeys(("gateway", "wrap"), "scroll-gateway")
 """The packages that add well-known commands, for an error message when one is not installed."""
 
 # The module and object below scroll_context.cli, and the first line of the help, by name.

@@ -25,7 +25,7 @@ from scroll_context.hosts.wire_requests import ListReader, WireRequest
 from scroll_context.hosts.wire_responses import Responses
 from scroll_context.messages import ToolSpec
 from scroll_context.models.overflow import is_overflow
-from scroll_context.session.host import HostMessage
+from scroll_context.session.host import HostMessage, Layout
 from scroll_context.session.session import Session
 
 PROTOCOLS: tuple[Protocol, ...] = (Messages(), Chat(), Responses())
@@ -63,21 +63,25 @@ class WiredSession:
         if protocol is None:
             return None
         try:
-            with self._lock:
-                # A copy, so that a request on the side leaves the reader of the conversation as it is.
-                reader = copy(self._readers.get(protocol.name) or ListReader(protocol))
-                request = reader.read(body)
-                if self._is_aside(request):
-                    return None
-                self._readers[protocol.name] = reader
-                sent = self._laid_out(request, overflowed=False)
-                self._opening = _opening(request)
-                return Exchange(self, request, sent)
+            return self.followed(protocol, body)
         except UnreadableBody as error:
             _logger.warning("a request is sent as it came: %s", error)
         except Exception:
             _logger.warning("a request is sent as it came", exc_info=True)
         return None
+
+    def followed(self, protocol: Protocol, body: bytes) -> "Exchange | None":
+        """As `exchange`, for a host that handles faults itself."""
+        with self._lock:
+            # A copy, so that a request on the side leaves the reader of the conversation as it is.
+            reader = copy(self._readers.get(protocol.name) or ListReader(protocol))
+            request = reader.read(body)
+            if self._is_aside(request):
+                return None
+            self._readers[protocol.name] = reader
+            sent = self._laid_out(request, overflowed=False)
+            self._opening = _opening(request)
+            return Exchange(self, request, sent)
 
     def laid_out_again(self, request: WireRequest) -> bytes:
         """The body after the provider refused the first one as too long."""
@@ -97,8 +101,22 @@ class WiredSession:
             window=self._window,
             model_name=request.model,
             overflowed=overflowed,
+            is_cold=self.is_cold(request),
         )
+        return self.applied(request, layout)
+
+    # what hosts may do differently
+
+    def is_cold(self, request: WireRequest) -> bool:
+        """Whether the provider's cache of the conversation has expired."""
+        del request
+        return False
+
+    def applied(self, request: WireRequest, layout: Layout) -> bytes:
+        """The body that a layout asks for."""
         return apply(request, layout)
+
+    # the parts
 
     def _marked(self, message: HostMessage) -> HostMessage:
         if message.role != "tool" or message.name not in self._recall_names:
@@ -136,7 +154,8 @@ class Exchange:
         if not is_overflow(status, error):
             return None
         try:
-            return self._wired.laid_out_again(self._request)
+            self.body = self._wired.laid_out_again(self._request)
+            return self.body
         except ContextOverflow as overflow:
             _logger.warning("%s", overflow)
         except Exception:

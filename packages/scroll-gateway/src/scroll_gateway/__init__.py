@@ -1,0 +1,1 @@
+"""A gateway between programs and their model providers, which keeps conversations within a window."""

@@ -1,0 +1,23 @@
+"""The contexts of conversations under a gateway: without a kernel, and with the names under which
+each assistant offers the tools of Scroll's MCP server.
+
+A stub must name a call that exists. Assistants put the name of the server before a tool's name, each
+in its own way.
+"""
+
+from scroll_context.session.context import PlainContext
+from scroll_context.view.wording import tool_words
+
+
+class GatewayContext(PlainContext):
+    """For Claude Code and Codex."""
+
+    name = "gateway"
+    words = tool_words("mcp__scroll__")
+
+
+class OpencodeContext(PlainContext):
+    """For opencode."""
+
+    name = "gateway-opencode"
+    words = tool_words("scroll_")

@@ -1,0 +1,305 @@
+"""The conversations of a gateway: which one a request belongs to, and what is sent for it.
+
+One conversation is one session of the store, under the client's own name for it. A client that
+names none is known by its list: the request belongs to the conversation whose list it continues. A
+list that begins like a known one and then differs is a fork: it continues the other session with
+all of its folds, so its first request has the prefix that the provider knows.
+
+Everything that must last is in the log. After a restart, a request finds its session there, and
+what is sent begins with the same bytes as before.
+"""
+
+import logging
+import re
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from scroll_context.errors import ScrollError
+from scroll_context.events import Grant, Kind
+from scroll_context.hosts.sdk_client import LOW_MARK
+from scroll_context.hosts.session_hints import session_hints
+from scroll_context.hosts.slices import UnreadableBody, field_spans
+from scroll_context.hosts.wire import Protocol
+from scroll_context.hosts.wire_layouts import apply
+from scroll_context.hosts.wire_requests import ListReader, WireRequest
+from scroll_context.hosts.wired import Exchange, WiredSession
+from scroll_context.session.follow import known_beginning
+from scroll_context.session.host import HostMessage, Keep, Layout, Replace
+from scroll_context.session.session import Session, SessionOptions, fork
+from scroll_context.store import Store
+from scroll_context.view.eviction import ViewBudget
+from scroll_context.view.wording import MARK
+from scroll_gateway.sums import Meter, Sums
+
+MOST_OPEN = 64
+"""Sessions that are open at once. The one that was used longest ago makes room."""
+MOST_PARENTS = 200
+"""The newest sessions, among which the parent of a fork is looked for."""
+
+RECALL_NAMES = frozenset(
+    words + name
+    for words in ("mcp__scroll__", "scroll_")
+    for name in ("search", "expand", "exec", "note")
+)
+"""Scroll's MCP tools, as assistants name them."""
+CACHE_SECONDS = {False: 300.0, True: 3600.0}
+"""How long providers keep a prompt in their cache; longer if a cache mark asks for an hour."""
+
+_UNCHANGED = re.compile(r"\s*(?:<[\w-]+>)?Wasted call\b")
+"""How Claude Code answers a second reading of a file that has not changed."""
+_PATHS = ("file_path", "path", "notebook_path")
+_UUID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
+
+_logger = logging.getLogger("scroll_gateway")
+
+
+class Conversation(WiredSession):
+    """One conversation: its session, and the sums of its requests."""
+
+    def __init__(self, session: Session, *, window: int, is_named: bool) -> None:
+        super().__init__(session, window=window, recall_names=RECALL_NAMES)
+        self.is_named = is_named
+        self.meter = Meter()
+        self._latest: list[HostMessage] = []
+        # When the newest request came; 0 before the first one.
+        self._used_at = 0.0
+        # For each refused second reading of a file, by its call, the note that is sent with it.
+        self._notes: dict[str, str] = {}
+
+    def continues(self, request: WireRequest) -> bool:
+        """Whether a request has the list of the newest one at its beginning."""
+        count = len(self._latest)
+        return bool(count) and _contents(request.messages[:count]) == _contents(self._latest)
+
+    def is_cold(self, request: WireRequest) -> bool:
+        marks = b"".join(mark for message in request.wire for mark in message.marks)
+        seconds = CACHE_SECONDS[b'"1h"' in marks]
+        before, self._used_at = self._used_at, time.monotonic()
+        return before > 0 and self._used_at - before > seconds
+
+    def applied(self, request: WireRequest, layout: Layout) -> bytes:
+        self._latest = request.messages
+        body = apply(request, self._with_addresses(request.messages, layout))
+        self.meter.add(request, body, evicted=layout.evicted)
+        return body
+
+    def _with_addresses(self, messages: Sequence[HostMessage], layout: Layout) -> Layout:
+        """The layout, with the address of the first reading where a client refused a second one."""
+        places = [place for place, message in enumerate(messages) if _is_refused(message)]
+        if not places:
+            return layout
+        for place in places:
+            call_id = messages[place].call_id
+            if call_id not in self._notes:
+                self._notes[call_id] = self._note(messages, layout, place)
+        items = [
+            Replace(
+                item.index, messages[item.index].text + self._notes[messages[item.index].call_id]
+            )
+            if isinstance(item, Keep) and item.index in places
+            else item
+            for item in layout.items
+        ]
+        return replace(layout, items=tuple(items))
+
+    def _note(self, messages: Sequence[HostMessage], layout: Layout, place: int) -> str:
+        """Where the content stands that a client refused to read again; "" if that is unknown."""
+        targets = {
+            call.id: _target(call.arguments) for message in messages for call in message.calls
+        }
+        target = targets.get(messages[place].call_id)
+        for earlier in reversed(range(place)):
+            message = messages[earlier]
+            is_reading = message.role == "tool" and message.name == messages[place].name
+            if is_reading and not _is_refused(message) and targets.get(message.call_id) == target:
+                seq = layout.seqs[earlier]
+                expand = self.session.context.words.expand
+                return f"\n{MARK}the earlier result is seq {seq} · {expand}({seq}) returns it]"
+        return ""
+
+
+class Conversations:
+    """All conversations of one gateway, on one store. Safe to use from several threads."""
+
+    def __init__(self, store: Store, *, window: int, task_id: str = "") -> None:
+        self._store = store
+        self._window = window
+        self._task_id = task_id
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, Conversation] = OrderedDict()
+        self._closed = Sums()
+
+    def exchange(
+        self, protocol: Protocol, headers: Mapping[str, str], body: bytes
+    ) -> Exchange | None:
+        """A request that is followed; None for one to send as it came.
+
+        A fault of ours is recorded and logged, and costs the client nothing.
+        """
+        conversation: Conversation | None = None
+        try:
+            with self._lock:
+                conversation = self._find(protocol, headers, body)
+            if conversation is not None:
+                return conversation.followed(protocol, body)
+        except UnreadableBody as error:
+            _logger.warning("a request is sent as it came: %s", error)
+            self._record_fault(conversation, error)
+        except ScrollError as error:
+            _logger.warning("a request is sent as it came: %s", error)
+            self._record_fault(conversation, error)
+        except Exception as error:
+            _logger.warning("a request is sent as it came", exc_info=True)
+            self._record_fault(conversation, error)
+        return None
+
+    def sums(self) -> Sums:
+        """The sums of all conversations."""
+        total = Sums()
+        with self._lock:
+            total.add(self._closed)
+            for conversation in self._open.values():
+                total.add(conversation.meter.sums)
+        return total
+
+    def close(self) -> None:
+        with self._lock:
+            while self._open:
+                self._close(next(iter(self._open)))
+
+    # finding the conversation of a request
+
+    def _find(
+        self, protocol: Protocol, headers: Mapping[str, str], body: bytes
+    ) -> Conversation | None:
+        name = _name(headers, body)
+        if name in self._open:
+            self._open.move_to_end(name)
+            return self._open[name]
+        request = ListReader(protocol).read(body)
+        if name:
+            return self._named(name, request, _context(headers))
+        return self._unnamed(request, _context(headers))
+
+    def _named(self, name: str, request: WireRequest, context: str) -> Conversation | None:
+        log = self._store.log
+        is_known = bool(log.tail(1, session_id=name))
+        if not request.has_tools and not (
+            is_known and known_beginning(log, [name], request.messages)
+        ):
+            # A title or the like, asked for beside the conversation.
+            return None
+        parent = "" if is_known else self._parent(request)
+        return self._opened(name, parent, context, is_named=True)
+
+    def _unnamed(self, request: WireRequest, context: str) -> Conversation | None:
+        continued = [
+            (len(conversation._latest), name)
+            for name, conversation in self._open.items()
+            if not conversation.is_named and conversation.continues(request)
+        ]
+        if continued:
+            _, name = max(continued)
+            self._open.move_to_end(name)
+            return self._open[name]
+        if not (request.has_tools or _has_reply(request.messages)):
+            return None
+        parent = self._parent(request)
+        if parent and parent not in self._open:
+            # The gateway was restarted, and this is the first request of the conversation since.
+            return self._opened(parent, "", context, is_named=False)
+        return self._opened(f"chat-{uuid.uuid4().hex[:12]}", parent, context, is_named=False)
+
+    def _parent(self, request: WireRequest) -> str:
+        """The session whose list begins like this one, replies included; "" if there is none."""
+        if not _has_reply(request.messages):
+            return ""
+        log = self._store.log
+        sessions = log.sessions(Grant(task_id=self._task_id))[-MOST_PARENTS:]
+        names = [session.session_id for session in sessions]
+        beginning = known_beginning(log, names, request.messages)
+        if beginning is None:
+            return ""
+        name, count = beginning
+        spoken = [message for message in request.messages if message.role != "system"]
+        return name if _has_reply(spoken[:count]) else ""
+
+    def _opened(self, name: str, parent: str, context: str, *, is_named: bool) -> Conversation:
+        options = SessionOptions(context=context, budget=ViewBudget(low=LOW_MARK))
+        if parent:
+            # At its newest event, so that everything that was folded stays folded.
+            newest = self._store.log.tail(1, session_id=parent)[-1].seq
+            session = fork(self._store, parent, newest, session_id=name, options=options)
+        else:
+            session = Session.open_or_resume(
+                self._store, name, task_id=self._task_id, options=options
+            )
+        conversation = Conversation(session, window=self._window, is_named=is_named)
+        self._open[name] = conversation
+        while len(self._open) > MOST_OPEN:
+            self._close(next(iter(self._open)))
+        return conversation
+
+    def _close(self, name: str) -> None:
+        conversation = self._open.pop(name)
+        self._closed.add(conversation.meter.sums)
+        conversation.session.close()
+
+    def _record_fault(self, conversation: Conversation | None, error: Exception) -> None:
+        if conversation is None:
+            self._closed.faults += 1
+            return
+        conversation.meter.sums.faults += 1
+        try:
+            conversation.session.record(
+                Kind.FAILURE,
+                content=f"the request was sent as it came: {type(error).__name__}: {error}",
+            )
+        except Exception:
+            _logger.warning("the fault could not be recorded", exc_info=True)
+
+
+def _name(headers: Mapping[str, str], body: bytes) -> str:
+    """The client's own name for a conversation; "" where it has none."""
+    hints = session_hints(headers, {})
+    if not hints.session:
+        fields = {name: span.of(body) for name, span in field_spans(body).items()}
+        hints = session_hints(headers, fields)
+        if not _UUID.search(hints.session):
+            # A cache key may be shared by all conversations of a program.
+            return ""
+    return f"{hints.session}.{hints.agent}" if hints.agent else hints.session
+
+
+def _context(headers: Mapping[str, str]) -> str:
+    """The context that has the names of the client's recall tools."""
+    if "x-session-id" in headers or "x-session-affinity" in headers:
+        return "gateway-opencode"
+    return "gateway" if session_hints(headers, {}).session else "plain"
+
+
+def _has_reply(messages: Sequence[HostMessage]) -> bool:
+    return any(message.role == "assistant" for message in messages)
+
+
+def _is_refused(message: HostMessage) -> bool:
+    return message.role == "tool" and bool(_UNCHANGED.match(message.text))
+
+
+def _target(arguments: object) -> object:
+    """The file that a call reads."""
+    if not isinstance(arguments, dict):
+        return None
+    return next((arguments[name] for name in _PATHS if name in arguments), None)
+
+
+def _contents(messages: Sequence[HostMessage]) -> list[tuple[object, ...]]:
+    return [
+        (message.role, message.text, message.call_id, [call.id for call in message.calls])
+        for message in messages
+    ]

@@ -1,0 +1,122 @@
+"""Gateways that run on this machine: starting one, and finding those of the same user.
+
+Each leaves a file in the user's state folder while it runs, readable by that user alone, since it
+holds the token. Whoever wants to know more asks the gateway itself.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import uvicorn
+
+from scroll_context.connections import listen
+from scroll_context.folders import state_folder
+from scroll_context.log.address import printable_place
+from scroll_context.store import Store
+from scroll_gateway.conversations import Conversations
+from scroll_gateway.server import STATUS_PATH, Gateway, server
+from scroll_gateway.sums import Sums
+
+UPSTREAMS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com"}
+HOST = "127.0.0.1"
+ANSWER_SECONDS = 2.0
+
+
+class RunningGateway(msgspec.Struct, frozen=True):
+    """A gateway of this process. `url` is the base URL that clients are given."""
+
+    url: str
+    conversations: Conversations
+    server: uvicorn.Server
+    socket: Any
+
+    def serve(self) -> None:
+        """Answer requests until a signal ends the process."""
+        self.server.run(sockets=[self.socket])
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[None]:
+        """Answer requests in a thread, until the block ends."""
+        thread = threading.Thread(target=self.serve, name="scroll-gateway", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.server.should_exit = True
+            thread.join()
+
+    def sums(self) -> Sums:
+        return self.conversations.sums()
+
+
+@contextlib.contextmanager
+def opened(
+    place: Path | str, upstream: str, *, window: int, task_id: str, port: int = 0
+) -> Iterator[RunningGateway]:
+    """A gateway that listens, and does not answer yet."""
+    with Store(place, create=True) as store, listen(HOST, port) as listening:
+        port = listening.getsockname()[1]
+        token = secrets.token_urlsafe(24)
+        facts = {
+            "pid": os.getpid(),
+            "port": port,
+            "upstream": upstream,
+            "window": window,
+            "store": str(printable_place(place)),
+            "task": task_id,
+        }
+        conversations = Conversations(store, window=window, task_id=task_id)
+        gateway = Gateway(conversations, upstream, token=token, port=port, facts=facts)
+        url = f"http://{HOST}:{port}{gateway.base_path}"
+        with _announced(port, url):
+            try:
+                yield RunningGateway(url, conversations, server(gateway), listening)
+            finally:
+                conversations.close()
+
+
+@contextlib.contextmanager
+def _announced(port: int, url: str) -> Iterator[None]:
+    file = _folder() / f"{os.getpid()}-{port}.json"
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w") as stream:
+        json.dump({"pid": os.getpid(), "url": url}, stream)
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def running() -> list[dict[str, Any]]:
+    """What each running gateway of this user reports about itself, oldest first."""
+    files = sorted(_folder().glob("*.json"), key=lambda file: file.stat().st_mtime)
+    rows = [_status(file) for file in files]
+    return [row for row in rows if row is not None]
+
+
+def _status(file: Path) -> dict[str, Any] | None:
+    """The report of one gateway; None if it is gone, and then its file leaves too."""
+    try:
+        announced = json.loads(file.read_text())
+        with httpx2.Client(trust_env=False, timeout=ANSWER_SECONDS) as client:
+            response = client.get(announced["url"] + STATUS_PATH)
+        row: dict[str, Any] = response.json()
+        return row if response.status_code == 200 else None
+    except httpx2.ConnectError:
+        file.unlink(missing_ok=True)
+    except (OSError, ValueError, KeyError, httpx2.HTTPError):
+        pass
+    return None
+
+
+def _folder() -> Path:
+    return Path(state_folder()) / "gateways"

@@ -1,0 +1,255 @@
+"""The HTTP side of a gateway: one address on loopback, one upstream.
+
+Requests for a reply go through their conversation; everything else passes as it is. The bytes of a
+reply pass as they come. The gateway answers for itself only where it must: a caller without the
+token, another host name, a web page, a WebSocket, a message thread, an upstream out of reach.
+
+Authorization headers are forwarded and never stored or logged. The upstream is fixed, so keys go
+nowhere else.
+"""
+
+import hmac
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
+
+import httpx2
+import uvicorn
+from anyio import CancelScope, to_thread
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from scroll_context.connections import configuration
+from scroll_context.hosts.slices import UnreadableBody, field_spans
+from scroll_context.hosts.wire import Protocol
+from scroll_context.hosts.wired import Exchange, protocol_of
+from scroll_gateway.conversations import Conversations
+
+STATUS_PATH = "/.scroll/status"
+
+HOP_BY_HOP = frozenset(
+    "connection keep-alive proxy-connection te trailer transfer-encoding upgrade".split()
+)
+REQUEST_ONLY_HERE = HOP_BY_HOP | {"host", "content-length", "expect"}
+RESPONSE_ONLY_HERE = HOP_BY_HOP | {"alt-svc", "strict-transport-security", "set-cookie"}
+"""Headers of an upstream that mean nothing, or harm, under another address. Those that would open
+this address to web pages (access-control-…) do not pass either."""
+
+# A model may think for minutes before its first byte, and the client has its own patience.
+TIMEOUT = httpx2.Timeout(None, connect=30.0)
+
+_logger = logging.getLogger("scroll_gateway")
+
+
+class Gateway:
+    """The application, as ASGI has it. `base_path` is the secret beginning of every path."""
+
+    def __init__(
+        self,
+        conversations: Conversations,
+        upstream: str,
+        *,
+        token: str,
+        port: int,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.conversations = conversations
+        self.base_path = f"/k/{token}"
+        self._upstream = upstream.rstrip("/")
+        self._hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
+        self._facts = dict(facts or {})
+        self._client = httpx2.AsyncClient(timeout=TIMEOUT, follow_redirects=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["type"] == "http"
+        request = Request(scope, receive)
+        response = self._refusal(request) or await self._answer(request)
+        await response(scope, receive, send)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    def _refusal(self, request: Request) -> Response | None:
+        """What a caller is told who may not be here; None lets the request pass."""
+        headers = request.headers
+        if headers.get("host", "").lower() not in self._hosts:
+            return PlainTextResponse("This host is not served here.\n", 421)
+        if "origin" in headers:
+            return PlainTextResponse("This gateway is not for web pages.\n", 403)
+        path = _raw_path(request)
+        start, rest = path[: len(self.base_path)], path[len(self.base_path) :]
+        if not hmac.compare_digest(start.encode(), self.base_path.encode()) or rest[:1] != "/":
+            return PlainTextResponse("Not found: the path lacks the gateway's token.\n", 404)
+        if headers.get("upgrade", "").lower() == "websocket":
+            return PlainTextResponse(
+                "WebSocket is not supported; use HTTP.\n", 426, {"upgrade": "HTTP/1.1"}
+            )
+        return None
+
+    async def _answer(self, request: Request) -> Response:
+        path = _raw_path(request)[len(self.base_path) :]
+        if path == STATUS_PATH:
+            return JSONResponse(self._facts | self.conversations.sums().row())
+        body = await request.body()
+        protocol = protocol_of(request.method, path)
+        if protocol is not None and _has_thread(protocol, body):
+            return _THREAD_REFUSAL
+        exchange = None
+        if protocol is not None:
+            headers = dict(request.headers)
+            exchange = await to_thread.run_sync(
+                self.conversations.exchange, protocol, headers, body
+            )
+        try:
+            return await self._forwarded(request, path, body, exchange)
+        except httpx2.TransportError as error:
+            _logger.warning("the upstream cannot be reached: %r", error)
+            return _unreachable(self._upstream, error)
+
+    async def _forwarded(
+        self, request: Request, path: str, body: bytes, exchange: Exchange | None
+    ) -> Response:
+        if exchange is None:
+            return self._passing(await self._send(request, path, body, is_read=False), None)
+        response = await self._send(request, path, exchange.body, is_read=True)
+        if 400 <= response.status_code < 500:
+            error = await _raw_body(response)
+            shorter = await to_thread.run_sync(exchange.shorter, response.status_code, error)
+            if shorter is None:
+                return _with_headers(Response(error, response.status_code), _headers_back(response))
+            response = await self._send(request, path, shorter, is_read=True)
+        if response.status_code != 200:
+            return self._passing(response, None)
+        content_type = response.headers.get("content-type", "")
+        exchange.start_reply(content_type)
+        if content_type.startswith("text/event-stream"):
+            return self._passing(response, exchange)
+        # The reply must be recorded before the client can continue from it.
+        content = await _raw_body(response)
+        await to_thread.run_sync(_record, exchange, content)
+        return _with_headers(Response(content, 200), _headers_back(response))
+
+    async def _send(
+        self, request: Request, path: str, body: bytes, *, is_read: bool
+    ) -> httpx2.Response:
+        headers = [
+            (name, value)
+            for name, value in request.headers.items()
+            if name not in REQUEST_ONLY_HERE and not (is_read and name == "accept-encoding")
+        ]
+        if is_read:
+            # A compressed reply could not be read as it passes.
+            headers.append(("accept-encoding", "identity"))
+        query = request.scope.get("query_string", b"").decode("latin-1")
+        url = self._upstream + path + (f"?{query}" if query else "")
+        outgoing = self._client.build_request(
+            request.method, url, headers=headers, content=body or None
+        )
+        for name in ("accept", "user-agent", "accept-encoding"):
+            if name not in dict(headers):
+                outgoing.headers.pop(name, None)
+        return await self._client.send(outgoing, stream=True)
+
+    def _passing(self, response: httpx2.Response, exchange: Exchange | None) -> Response:
+        """The response as it comes, seen by the exchange."""
+        streaming = StreamingResponse(_bytes(response, exchange), response.status_code)
+        return _with_headers(streaming, _headers_back(response))
+
+
+def server(gateway: Gateway) -> uvicorn.Server:
+    config = configuration(
+        gateway, timeout_graceful_shutdown=3, server_header=False, lifespan="off"
+    )
+    # A stream that the upstream cuts is cut here too, which uvicorn would report as our fault.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    return GatewayServer(config, gateway)
+
+
+class GatewayServer(uvicorn.Server):
+    """Closes the connections to the upstream at its end."""
+
+    def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
+        super().__init__(config)
+        self._gateway = gateway
+
+    async def shutdown(self, sockets: list[Any] | None = None) -> None:
+        await super().shutdown(sockets)
+        await self._gateway.close()
+
+
+async def _bytes(response: httpx2.Response, exchange: Exchange | None) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in response.aiter_raw():
+            if exchange is not None:
+                await to_thread.run_sync(exchange.feed, chunk)
+            yield chunk
+        if exchange is not None:
+            await to_thread.run_sync(exchange.finish)
+    finally:
+        # A client that leaves cancels this, and the upstream must hear of it.
+        with CancelScope(shield=True):
+            await response.aclose()
+
+
+async def _raw_body(response: httpx2.Response) -> bytes:
+    try:
+        return b"".join([chunk async for chunk in response.aiter_raw()])
+    finally:
+        await response.aclose()
+
+
+def _record(exchange: Exchange, content: bytes) -> None:
+    exchange.feed(content)
+    exchange.finish()
+
+
+def _headers_back(response: httpx2.Response) -> Iterable[tuple[str, str]]:
+    for name, value in response.headers.multi_items():
+        if name not in RESPONSE_ONLY_HERE and not name.startswith("access-control-"):
+            yield name, value
+
+
+def _with_headers(response: Response, headers: Iterable[tuple[str, str]]) -> Response:
+    response.raw_headers = [
+        (name.encode("latin-1"), value.encode("latin-1")) for name, value in headers
+    ]
+    return response
+
+
+def _raw_path(request: Request) -> str:
+    """The path as the client wrote it, with its escapes."""
+    raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+    return raw.partition(b"?")[0].decode("latin-1")
+
+
+def _has_thread(protocol: Protocol, body: bytes) -> bool:
+    """Whether the provider is to keep the conversation, as the Anthropic SDK asks by default."""
+    if protocol.name != "messages" or b'"thread"' not in body:
+        return False
+    try:
+        return "thread" in field_spans(body)
+    except UnreadableBody:
+        return False
+
+
+# The Anthropic SDK sends its complete list when it is told this.
+_THREAD_REFUSAL = JSONResponse(
+    {
+        "type": "error",
+        "error": {
+            "type": "invalid_request_error",
+            "message": "This gateway does not support message threads; send the complete list.",
+            "details": {
+                "error_code": "thread_unsupported_request",
+                "unsupported": ["gateway"],
+            },
+        },
+    },
+    400,
+)
+
+
+def _unreachable(upstream: str, error: Exception) -> Response:
+    message = f"The Scroll gateway cannot reach {upstream}: {type(error).__name__}."
+    return JSONResponse({"type": "error", "error": {"type": "api_error", "message": message}}, 502)

@@ -1,0 +1,40 @@
+"""Run a program under a gateway: its signals, its end and its exit status."""
+
+import contextlib
+import signal
+import subprocess
+from collections.abc import Iterator
+from types import FrameType
+
+from scroll_gateway.assistants import Run
+
+FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
+
+
+def status_of(run: Run) -> int:
+    """Start the program on this terminal and wait for it. Returns its exit status, as a shell
+    would report it."""
+    with subprocess.Popen(run.command, env=run.environment) as process, _forwarding(process):
+        status = process.wait()
+    return 128 - status if status < 0 else status
+
+
+@contextlib.contextmanager
+def _forwarding(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Give signals to the program.
+
+    The terminal sends Ctrl-C and Ctrl-\\ to both processes; what they mean is for the program to
+    decide.
+    """
+
+    def forward(number: int, _: FrameType | None) -> None:
+        process.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in FORWARDED}
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        before[number] = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
