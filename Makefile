@@ -15,7 +15,7 @@ EDITABLE := --editable './packages/scroll-context[models,mcp,meaning,openai,anth
 ASSISTANT_TESTS := $(addprefix packages/scroll-assistants/tests/,\
     test_claude_code.py test_codex.py test_gemini.py)
 
-.PHONY: help demo test lint types unit test-assistants test-long test-lowest browser screenshots \
+.PHONY: help demo test lint types unit test-assistants test-hosts test-long test-lowest browser screenshots \
     bench bench-large bench-shared bench-inspector compare turn tokens soak fuzz mutants \
     constraints clean
 
@@ -67,6 +67,9 @@ test-assistants: $(READY)  ## the tests with a real Claude Code, Codex and Gemin
 	    || echo "Gemini CLI cannot be installed"
 	SCROLL_GEMINI_CLI=$(CURDIR)/$(VENV)/gemini/node_modules/.bin/gemini \
 	    $(BIN)/pytest -rs -n 3 --dist loadfile $(ASSISTANT_TESTS)
+
+test-hosts:      ## the adapters under their real frameworks, lowest and newest version; HOST=name
+	$(PYTHON) benchmarks/hosts.py $(HOST)
 
 test-long: $(READY)  ## every test in its long form: more races, kills and examples; ARGS for pytest
 	SCROLL_LONG=1 $(BIN)/pytest -n 4 $(ARGS)
@@ -123,4 +126,4 @@ constraints: $(READY)  ## write the installed versions to .ci/constraints.txt
 	@mv $(VENV)/constraints.txt .ci/constraints.txt
 
 clean:           ## remove the virtual environments and caches
-	rm -rf $(VENV) .venv-lowest .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .venv-hosts .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,7 +1,9 @@
 """Names for authors of host adapters: the values that pass between a session and another program.
 
 A host describes its messages as `HostMessage`s to `Session.follow`, applies the `Layout` that it
-gets back to its own objects, and reports the `Reply`. The names are loaded when they are first used,
+gets back to its own objects, and reports the `Reply`. `HostAdapter` opens the session for it and
+carries out the model's recalls. The adapters for frameworks are modules of their own, such as
+`scroll_context.hosts.langchain`, which need their framework. The names are loaded when they are first used,
 like those of `scroll_context` itself.
 """
 
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING
 
 PUBLIC = {
     "errors": ("ContextOverflow",),
+    "hosts.adapter": ("HostAdapter",),
     "hosts.sdk_client": ("wrap",),
     "messages": ("Media", "Message", "Thinking", "ToolCall", "ToolSpec"),
     "models": ("Reply", "Request", "Usage"),
@@ -28,6 +31,7 @@ __all__ = sorted(_HOMES)
 if TYPE_CHECKING:
     # Type checkers cannot read the table. A test compares these lines with it.
     from scroll_context.errors import ContextOverflow as ContextOverflow
+    from scroll_context.hosts.adapter import HostAdapter as HostAdapter
     from scroll_context.hosts.sdk_client import wrap as wrap
     from scroll_context.messages import Media as Media
     from scroll_context.messages import Message as Message

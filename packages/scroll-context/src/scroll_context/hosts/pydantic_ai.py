@@ -1,6 +1,7 @@
 """Scroll under a pydantic-ai agent: a capability that keeps the agent's context in a session.
 
-    agent = Agent("anthropic:claude-x", capabilities=[ScrollCapability(session)])
+    capability = ScrollCapability("work.scroll", session="trip")
+    agent = Agent("anthropic:claude-x", capabilities=[capability])
 
 Before each attempt at a request, the agent's messages are recorded in the session, and the model is
 sent those that fit its window. Everything that is sent is a message of pydantic-ai's own, apart from
@@ -12,61 +13,63 @@ One session serves one conversation: do not share it between runs at the same ti
 """
 
 import asyncio
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Unpack
 
-from pydantic_ai import RunContext
+from pydantic_ai import RunContext, Tool
 from pydantic_ai import messages as foreign
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ModelContextWindowExceededError, RetryModelRequest
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.toolsets import FunctionToolset
 
+from scroll_context.hosts.adapter import HostAdapter
 from scroll_context.messages import Media, ToolSpec
-from scroll_context.models.protocol import DEFAULT_WINDOW
 from scroll_context.models.translate import reply
 from scroll_context.session.host import Drop, HostMessage, Insert, Keep, Layout, Replace
-from scroll_context.session.prompt import exec_spec, system_prompt
-from scroll_context.session.session import Session
-
-EXEC = "exec"
+from scroll_context.session.session import Session, SessionParts
+from scroll_context.store import Store
 
 
-class ScrollCapability(AbstractCapability[Any]):
-    """The context of an agent, kept in a session.
+class ScrollCapability(HostAdapter, AbstractCapability[Any]):
+    """The context of an agent, kept in a session. See `HostAdapter` for the arguments."""
 
-    `window` is for models whose context window is not known.
-    """
-
-    def __init__(self, session: Session, *, window: int | None = None) -> None:
-        self.session = session
-        self._window = window
+    def __init__(
+        self,
+        place: Session | Store | str | Path,
+        session: str = "",
+        *,
+        window: int | None = None,
+        **parts: Unpack[SessionParts],
+    ) -> None:
+        super().__init__(place, session, window=window, **parts)
         # Whether the provider refused the last request as too long.
         self._refused = False
-        self._one_at_a_time = threading.Lock()
 
     def get_instructions(self) -> str:
-        return system_prompt(self.session, (EXEC,))
+        return self.instructions
 
     def get_toolset(self) -> FunctionToolset[Any]:
         toolset: FunctionToolset[Any] = FunctionToolset()
-        # In order, since a cell may use what the cell before it bound.
-        toolset.add_function(
-            self._exec, name=EXEC, description=exec_spec(EXEC).description, sequential=True
-        )
+        for spec in self.specs:
+            toolset.add_tool(self._tool(spec))
         return toolset
 
-    async def _exec(self, ctx: RunContext[Any], source: str, headline: str = "") -> str:
-        """Run one Python cell.
+    def _tool(self, spec: ToolSpec) -> Tool[Any]:
+        async def call(ctx: RunContext[Any], **arguments: Any) -> str:
+            return await self.aanswer(spec.name, arguments, ctx.tool_call_id or "")
 
-        Args:
-            source: the Python source of the cell
-            headline: task | verified state | next action | status, with exact names; at most 200
-                characters
-        """
-        return (await self.session.arun(source, ctx.tool_call_id or "", name=EXEC)).content
+        # In order, since a cell may use what the cell before it bound.
+        return Tool.from_schema(
+            call,
+            name=spec.name,
+            description=spec.description,
+            json_schema=spec.parameters,
+            takes_ctx=True,
+            sequential=True,
+        )
 
     async def prepare_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
@@ -85,17 +88,15 @@ class ScrollCapability(AbstractCapability[Any]):
         ]
         texts = [part.content for part in parameters.instruction_parts or ()]
         texts += [part.message.text for part in parts if part.message.role == "system"]
-        window = self._window or getattr(context.model, "context_window", None) or DEFAULT_WINDOW
-        with self._one_at_a_time:
-            refused, self._refused = self._refused, False
-            return self.session.follow(
-                [part.message for part in parts],
-                system="\n\n".join(texts),
-                tools=specs,
-                window=window,
-                model_name=context.model.model_id,
-                overflowed=refused,
-            )
+        refused, self._refused = self._refused, False
+        return self.follow(
+            [part.message for part in parts],
+            system="\n\n".join(texts),
+            tools=specs,
+            window=getattr(context.model, "context_window", None) or 0,
+            model_name=context.model.model_id,
+            overflowed=refused,
+        )
 
     async def after_model_request(
         self,

@@ -1,0 +1,157 @@
+"""The part that all framework adapters share: a session that is opened for them, and its tools.
+
+An adapter maps the objects of its framework to `HostMessage`s, applies the layout to the same
+objects, and reports the reply. Everything else is here: opening and closing the store and the
+session, the tools for recall, the text for the system prompt, and one request at a time.
+
+`bounds`, `stores` and `executes` declare the jobs that an adapter does. The shared scenario in the
+tests checks each of them.
+"""
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self, Unpack
+
+from scroll_context.errors import BadInput
+from scroll_context.messages import ToolCall, ToolSpec
+from scroll_context.models.overflow import has_overflow_phrase
+from scroll_context.models.protocol import DEFAULT_WINDOW
+from scroll_context.recall.memory_tools import recall_tools, tool_specs
+from scroll_context.session.host import HostMessage, Layout
+from scroll_context.session.prompt import exec_spec, system_prompt
+from scroll_context.session.session import FollowOptions, Session, SessionParts
+from scroll_context.store import Store
+
+EXEC = "exec"
+PLAIN_TOOLS = ("search", "expand")
+"""The recall tools of a session without cells, under the names that its stubs use."""
+
+
+class HostAdapter:
+    """A session under a framework.
+
+    `place` is a path or an address, a Store, or an open Session. With a path or a Store, the
+    session of the given name is resumed, or begun. `close` closes what the adapter opened; an
+    adapter that is not closed is closed when Python exits. `window` is for models whose context
+    window the framework does not know.
+
+    A model gets the tool `exec`, for cells with `ms`. With
+    `options=SessionOptions(context="plain")` no kernel is started, and the model gets the tools
+    `search` and `expand`.
+
+    >>> from scroll_context.hosts import HostAdapter, HostMessage
+    >>> with HostAdapter("trip.scroll", "trip", window=8_000) as adapter:
+    ...     layout = adapter.follow([HostMessage(role="user", text="Where do we go?")])
+    ...     [spec.name for spec in adapter.specs], layout.is_unchanged
+    (['exec'], True)
+    """
+
+    bounds: ClassVar[bool] = True
+    stores: ClassVar[bool] = True
+    executes: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        place: Session | Store | str | Path,
+        session: str = "",
+        *,
+        window: int | None = None,
+        **parts: Unpack[SessionParts],
+    ) -> None:
+        self.window = window
+        self._one_at_a_time = threading.Lock()
+        if isinstance(place, Session):
+            if session or parts:
+                raise BadInput(
+                    "the session is open already: leave out its name, its options and its tools"
+                )
+            self.session = place
+            self._close = weakref.finalize(self, _closed, None, None)
+        else:
+            self.session, own_store = _opened(place, session, parts)
+            self._close = weakref.finalize(self, _closed, self.session, own_store)
+        self._has_cells = self.session.context.actions.exec
+        if not self._has_cells:
+            self.session.add_tools(recall_tools(self.session.environment.memory, PLAIN_TOOLS))
+
+    def close(self) -> None:
+        """Close what this adapter opened."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # for the framework's request ----------------------------------------------------------------
+
+    @property
+    def instructions(self) -> str:
+        """Text for the end of the framework's system prompt."""
+        return system_prompt(self.session, (EXEC,)) if self._has_cells else ""
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The tools that the model is offered beside the framework's own."""
+        if self._has_cells:
+            return (exec_spec(EXEC),)
+        return tool_specs(recall_tools(self.session.environment.memory, PLAIN_TOOLS))
+
+    def follow(self, messages: Sequence[HostMessage], **options: Unpack[FollowOptions]) -> Layout:
+        """`Session.follow` for one request at a time. The window given to the adapter wins."""
+        options["window"] = self.window or options.get("window") or DEFAULT_WINDOW
+        with self._one_at_a_time:
+            return self.session.follow(messages, **options)
+
+    # for the model's calls ----------------------------------------------------------------------
+
+    def answer(self, name: str, arguments: Mapping[str, Any], call_id: str) -> str:
+        """Carry out a call of one of `specs`. The call and its result are recorded."""
+        if name == EXEC:
+            source = str(arguments.get("source", ""))
+            return self.session.run(source, call_id, name=EXEC).content
+        event = self.session.call_tool(ToolCall(call_id, name, dict(arguments)))
+        return self.session.store.log.text_or_preview(event)
+
+    async def aanswer(self, name: str, arguments: Mapping[str, Any], call_id: str) -> str:
+        """Like `answer`, for asyncio. Cancelling the task interrupts the cell."""
+        if name == EXEC:
+            source = str(arguments.get("source", ""))
+            return (await self.session.arun(source, call_id, name=EXEC)).content
+        return await asyncio.to_thread(self.answer, name, arguments, call_id)
+
+
+def is_overflow_error(error: BaseException) -> bool:
+    """Whether an error says, in the words of a provider, that the request is too long."""
+    return has_overflow_phrase(str(error))
+
+
+def _opened(
+    place: Store | str | Path, session: str, parts: SessionParts
+) -> tuple[Session, Store | None]:
+    if not session:
+        raise BadInput(
+            "name the session that keeps this conversation, as in session='trip': a later run "
+            "resumes it by that name"
+        )
+    if isinstance(place, Store):
+        return Session.open_or_resume(place, session, **parts), None
+    store = Store(place, create=True)
+    try:
+        return Session.open_or_resume(store, session, **parts), store
+    except BaseException:
+        store.close()
+        raise
+
+
+def _closed(session: Session | None, store: Store | None) -> None:
+    try:
+        if session is not None:
+            session.close()
+    finally:
+        if store is not None:
+            store.close()

@@ -1,0 +1,78 @@
+"""Scroll under LangChain: the shared scenario, and what only LangChain has."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("langchain", reason="langchain is not installed: make test-hosts")
+
+from langchain.agents import create_agent
+from langgraph.checkpoint.memory import InMemorySaver
+
+import host_scenario as scenario
+from host_langchain import FakeModel, Host, read_report
+from host_scenario import Calls, Says, reading
+from scroll_context import SessionOptions
+from scroll_context.errors import BadInput
+from scroll_context.events import Kind
+from scroll_context.hosts.langchain import ScrollMiddleware
+from snippets import run_snippet
+
+
+def test_120_steps_in_a_small_window(folder: Path) -> None:
+    scenario.long_run(Host, folder)
+
+
+def test_a_cancelled_run_interrupts_its_cell_and_the_variables_stay(folder: Path) -> None:
+    scenario.cancellation(Host, folder)
+
+
+def test_a_killed_process_is_resumed_with_the_history_that_the_host_saved(tmp_path: Path) -> None:
+    scenario.kill_and_resume(Host, tmp_path)
+
+
+def test_a_checkpointer_keeps_the_complete_state(folder: Path) -> None:
+    host = Host.open(folder)
+    saver, config = InMemorySaver(), {"configurable": {"thread_id": "t"}}
+    with host.adapter as middleware:
+        agent = create_agent(
+            FakeModel(answer=host._answer),
+            [read_report],
+            middleware=[middleware],
+            checkpointer=saver,
+        )
+        for number in range(20):
+            host._plays.extend([reading(number), reading(100 + number), Says(f"Done {number}.")])
+            state = agent.invoke({"messages": [("user", f"Read report {number}.")]}, config)
+        kinds = [event.kind for event in middleware.session.events()]
+        assert kinds.count(Kind.EVICTION) >= 1 and kinds.count(Kind.TOOL_RESULT) == 40
+    stored = agent.get_state(config).values["messages"]
+    assert stored == state["messages"] and len(stored) == 120
+    assert "report 0 code 4711-0 " in stored[2].content
+
+
+def test_without_cells_the_model_recalls_by_plain_tools(folder: Path) -> None:
+    host = Host.open(folder, options=SessionOptions(context="plain"))
+    with host.adapter as middleware:
+        assert [tool.name for tool in middleware.tools] == ["search", "expand"]
+        scenario.work(host, 12)
+        assert "code 4711-11 " not in scenario.shown(host.requests[-1])
+        recall = Calls((("search", {"query": "code 4711-11", "k": 1}),))
+        host.run("What is the code of report 11?", [recall, Says("4711-11")])
+        assert "code 4711-11 " in scenario.shown(host.requests[-1])
+        scenario.check(host, middleware.session)
+
+
+def test_a_session_needs_a_name(folder: Path) -> None:
+    with pytest.raises(BadInput, match="session='trip'"):
+        ScrollMiddleware(folder)
+
+
+def test_the_snippet_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    host = Host(None)
+    host._plays.append(Says("To Lisbon."))
+    names = {"model": FakeModel(answer=host._answer), "tools": [read_report]}
+    state = run_snippet("FRAMEWORKS.md", "LangChain and LangGraph", names)["state"]
+    assert state["messages"][-1].content == "To Lisbon."
+    assert (tmp_path / "work.scroll" / "log.db").is_file()

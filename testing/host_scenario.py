@@ -1,0 +1,411 @@
+"""The scenario that every framework adapter must pass, with the real framework and a fake model.
+
+A `ScenarioHost` is a small program on one framework: it keeps the framework's own list of messages,
+plays the model from a script, and notes each request in one common form (`Sent`). The functions
+here drive it: 120 steps in a small window, with images, parallel calls, structured answers, edits,
+rewinds, refusals, cancellation, a kill and a resume. `check` then compares the requests, the host's
+list and the log.
+
+Started as a program with the name of a host module and a folder, it works until a tool kills it.
+"""
+
+import asyncio
+import hashlib
+import importlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter, deque
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from provider_rules import broken_rule
+from scroll_context.contents import media_of
+from scroll_context.events import Event, Kind
+from scroll_context.hosts import HostAdapter
+from scroll_context.session.explain import explain
+from scroll_context.session.session import Session
+from scroll_context.view.tokens import estimate
+
+WINDOW = 7_000
+SESSION = "trip"
+FATAL = -1
+"""The number of the report whose reader is killed."""
+
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360"
+    "606060000000050001a5f645400000000049454e44ae426082"
+)
+"""A picture of one point, as a PNG file."""
+
+Mode = Literal["sync", "async", "stream"]
+
+
+class Says(NamedTuple):
+    """The model answers with a text."""
+
+    text: str
+
+
+class Calls(NamedTuple):
+    """The model calls tools, as (name, arguments)."""
+
+    calls: tuple[tuple[str, dict[str, Any]], ...]
+    text: str = ""
+
+
+class Answers(NamedTuple):
+    """The model gives the structured answer that it was asked for."""
+
+    number: int
+
+
+class Refuses(NamedTuple):
+    """The provider refuses the request as too long."""
+
+
+Play = Says | Calls | Answers | Refuses
+
+
+class Sent(NamedTuple):
+    """One message, or one part of it, as a model is sent it."""
+
+    role: str
+    text: str = ""
+    calls: tuple[str, ...] = ()
+    call_id: str = ""
+    images: int = 0
+
+
+def reading(*numbers: int) -> Calls:
+    """Calls that read reports, side by side."""
+    return Calls(tuple(("read_report", {"number": number}) for number in numbers))
+
+
+def cell(source: str) -> Calls:
+    return Calls((("exec", {"source": source, "headline": "task | state | next | status"}),))
+
+
+def report(number: int) -> str:
+    """What the tool of the scenario returns."""
+    if number == FATAL:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return f"report {number} code 4711-{number} " + f"filler words of report {number} " * 30
+
+
+class ScenarioHost:
+    """A program on a framework. Subclasses know the framework; the model's script is here."""
+
+    modes: ClassVar[tuple[Mode, ...]] = ("async",)
+    # Whether the framework asks a model for a structured answer.
+    has_structured_answers: ClassVar[bool] = True
+
+    def __init__(self, adapter: HostAdapter | None) -> None:
+        self.adapter = adapter
+        self.requests: list[list[Sent]] = []
+        # The framework's own messages.
+        self.messages: list[Any] = []
+        self._before: list[list[Any]] = []
+        self._plays: deque[Play] = deque()
+        self._calls = 0
+        self.prompts = 0
+
+    # what a subclass defines --------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, place: Any, **parts: Any) -> "ScenarioHost":
+        """The program with Scroll, in the session of the scenario."""
+        raise NotImplementedError
+
+    async def aturn(self, prompt: str, image: bytes, mode: Mode, structured: bool) -> str:
+        """Run the agent on a prompt, and keep its messages."""
+        raise NotImplementedError
+
+    def turn(self, prompt: str, image: bytes, structured: bool) -> str:
+        """Like `aturn`, for frameworks that have a synchronous way."""
+        raise NotImplementedError
+
+    def sent(self, messages: Sequence[Any]) -> list[Sent]:
+        """Messages of the framework in the common form."""
+        raise NotImplementedError
+
+    # what the tests use -------------------------------------------------------------------------
+
+    def run(
+        self,
+        prompt: str,
+        plays: Sequence[Play],
+        *,
+        mode: Mode | None = None,
+        image: bytes = b"",
+        structured: bool = False,
+    ) -> str:
+        """Run one turn; the model plays this part in it."""
+        self._plays = deque(plays)
+        self._before.append(list(self.messages))
+        self.prompts += 1
+        mode = mode or self.modes[self.prompts % len(self.modes)]
+        if mode == "sync":
+            answer = self.turn(prompt, image, structured)
+        else:
+            answer = asyncio.run(self.aturn(prompt, image, mode, structured))
+        assert not self._plays, f"not played: {self._plays}"
+        return answer
+
+    def cancel(self, prompt: str, plays: Sequence[Play], begun: threading.Event) -> None:
+        """Begin a turn, and cancel its task once `begun` is set."""
+        self._plays = deque(plays)
+        self.prompts += 1
+
+        async def cancelled() -> None:
+            task = asyncio.create_task(self.aturn(prompt, b"", "async", False))
+            assert await asyncio.to_thread(begun.wait, 60), "the cell did not begin"
+            task.cancel()
+            await asyncio.wait([task])
+
+        asyncio.run(cancelled())
+        self._plays.clear()
+
+    def rewind(self, turns: int) -> None:
+        """Take the last turns back, as a user does who edits a prompt or goes back."""
+        for _ in range(turns):
+            self.messages = self._before.pop()
+
+    def save(self, file: Path) -> None:
+        file.with_suffix(".new").write_bytes(pickle.dumps(self.messages))
+        file.with_suffix(".new").rename(file)
+
+    def load(self, file: Path) -> None:
+        self.messages = pickle.loads(file.read_bytes())
+
+    # what the fake model uses -------------------------------------------------------------------
+
+    def play(self, request: list[Sent]) -> Play:
+        """Note a request, and say how the model answers it."""
+        self.requests.append(request)
+        if rule := broken_rule("chat", {"messages": [_as_chat(message) for message in request]}):
+            raise AssertionError(f"request {len(self.requests)}: {rule}")
+        return self._plays.popleft()
+
+    def call_id(self) -> str:
+        self._calls += 1
+        return f"call-{os.getpid()}-{self._calls}"
+
+
+def _as_chat(message: Sent) -> dict[str, Any]:
+    """For the rules on pairs; several parts of one reply are several messages here."""
+    chat: dict[str, Any] = {"role": message.role, "content": message.text or "(image)"}
+    if message.calls:
+        chat["tool_calls"] = [{"id": call_id} for call_id in message.calls]
+    if message.role == "tool":
+        chat["tool_call_id"] = message.call_id
+    return chat
+
+
+# the scenario -----------------------------------------------------------------------------------
+
+
+def work(host: ScenarioHost, turns: int, first: int = 0) -> None:
+    """Turns of four steps: two single reports, two side by side, an answer."""
+    for turn in range(first, first + turns):
+        number = 10 * turn
+        plays = (
+            reading(number),
+            reading(number + 1),
+            reading(number + 2, number + 3),
+            Says(f"Turn {turn} is done: 4711-{number}."),
+        )
+        image = PIXEL if turn % 7 == 3 else b""
+        host.run(f"Turn {turn}: read the reports from {number} on.", plays, image=image)
+        if image:
+            assert any(message.images for message in host.requests[-4]), "the image was sent"
+
+
+def change_history(host: ScenarioHost) -> None:
+    """An edited prompt, a rewind of three turns, and the same prompt twice."""
+    host.run("A prompt with a tpyo.", [Says("What is a tpyo?")])
+    host.rewind(1)
+    host.run("A prompt without a typo.", [Says("Good.")])
+    assert "tpyo" not in shown(host.requests[-1])
+    for number in range(3):
+        host.run(f"This is taken back: {number}.", [Says(f"Taken back {number}.")])
+    host.rewind(3)
+    host.run("Continue.", [Says("Once.")])
+    assert "aken back" not in shown(host.requests[-1])
+    host.run("Continue.", [Says("Twice.")])
+
+
+def refusal(host: ScenarioHost) -> None:
+    """The provider refuses a request as too long; it is sent again, shorter."""
+    answer = host.run("Is this too long?", [Refuses(), Says("Not any more.")])
+    assert answer == "Not any more."
+    refused, accepted = host.requests[-2:]
+    assert text_tokens(accepted) < text_tokens(refused)
+
+
+def structured_answers(host: ScenarioHost) -> None:
+    for number in range(4):
+        answer = host.run(f"How many? {number}", [Answers(number)], structured=True)
+        assert answer == str(number)
+
+
+def cells(host: ScenarioHost) -> None:
+    """A report that left the view is read again by a cell."""
+    assert "code 4711-11 " not in shown(host.requests[-1])
+    source = "hit = ms.search('code 4711-11')[0]\nprint(hit['content'][:24])"
+    host.run("What is the code of report 11?", [cell(source), Says("4711-11")])
+    assert "code 4711-11 " in shown(host.requests[-1])
+
+
+def shown(request: Sequence[Sent]) -> str:
+    return "\n".join(message.text for message in request)
+
+
+def text_tokens(request: Sequence[Sent]) -> int:
+    """Estimated tokens of a request's texts."""
+    return sum(estimate(message.text) for message in request)
+
+
+# what must hold ---------------------------------------------------------------------------------
+
+
+def check(host: ScenarioHost, session: Session) -> None:
+    """Compare the requests of a host, its own list, and the log."""
+    events = list(session.events())
+    requests = [event for event in events if event.kind == Kind.REQUEST]
+    largest = max(text_tokens(request) for request in host.requests)
+    assert largest <= WINDOW, f"{largest} tokens were sent"
+    assert max(event.metadata["tokens"] for event in requests) <= WINDOW
+    assert sum(event.kind == Kind.EVICTION for event in events) >= 2, "the window was never full"
+    _check_texts(host, session, events)
+    _check_prefixes(host, events)
+    for event in requests:
+        assert explain(session.store, event.seq).verified, event.seq
+
+
+def _check_texts(host: ScenarioHost, session: Session, events: Sequence[Event]) -> None:
+    """Every text of the host's list has its event; no message was recorded twice."""
+    recorded: Counter[tuple[str, str]] = Counter()
+    for event in events:
+        if event.kind in (Kind.CONVERSATION, Kind.TOOL_RESULT, Kind.OBSERVATION):
+            text = session.store.log.text_or_preview(session.store.log.get(event.seq))
+            recorded[event.role, text] += 1
+    own = [message for message in host.sent(host.messages) if message.role != "system"]
+    for (role, text), count in Counter((part.role, part.text) for part in own).items():
+        assert recorded[role, text] >= count, f"{role}: {text[:80]!r}"
+    repeated = {text: count for (_, text), count in recorded.items() if count > 1 and text}
+    assert repeated.keys() <= {"Continue."}, f"recorded more than once: {repeated}"
+    users = [event for event in events if event.is_from_user]
+    assert len(users) == host.prompts
+    calls = [event.tool_call_id for event in events if event.kind == Kind.TOOL_RESULT]
+    assert len(calls) == len(set(calls)), "a result was recorded twice"
+    digests = {item.digest for event in users for item in media_of(event)}
+    assert digests <= {hashlib.sha256(PIXEL).hexdigest()}
+    assert len(shown(own)) > 4 * WINDOW, "the host's own list is complete"
+
+
+def _check_prefixes(host: ScenarioHost, events: Sequence[Event]) -> None:
+    """Between evictions, a request is the one before it and what is new."""
+    requests = [event for event in events if event.kind == Kind.REQUEST][-len(host.requests) :]
+    rewriting = [
+        event.seq
+        for event in events
+        if event.kind in (Kind.EVICTION, Kind.RETRACTION)
+        or (event.kind == Kind.SESSION and "window" in event.metadata)
+    ]
+    pairs = list(zip(requests, host.requests, strict=True))
+    kept = 0
+    for (event, request), (later, after) in pairwise(pairs):
+        if not any(event.seq < seq < later.seq for seq in rewriting):
+            # The list of variables comes last, in its own request only.
+            before = request[:-1] if event.metadata["digest"] else request
+            assert after[: len(before)] == before, f"the prefix changed at request {later.seq}"
+            kept += 1
+    assert kept > len(pairs) / 2
+
+
+# the complete tests -----------------------------------------------------------------------------
+
+TURNS_BEFORE_KILL = 10
+
+
+def long_run(kind: type[ScenarioHost], folder: Path) -> None:
+    """120 steps in a small window, with everything that users and providers do."""
+    host = kind.open(folder)
+    assert host.adapter is not None
+    with host.adapter as adapter:
+        work(host, 20)
+        cells(host)
+        if host.has_structured_answers:
+            structured_answers(host)
+        change_history(host)
+        refusal(host)
+        work(host, 8, first=20)
+        assert len(host.requests) >= 120
+        assert (adapter.bounds, adapter.stores, adapter.executes) == (True, True, True)
+        check(host, adapter.session)
+
+
+def cancellation(kind: type[ScenarioHost], folder: Path) -> None:
+    """A cancelled run interrupts its cell, and the variables stay."""
+    begun = threading.Event()
+
+    def begin() -> None:
+        """Say that the cell is at work."""
+        begun.set()
+
+    host = kind.open(folder, tools=[begin])
+    assert host.adapter is not None
+    with host.adapter:
+        host.cancel("Work.", [cell("kept = 7\nbegin()\nwhile True:\n    pass")], begun)
+        host.run("Go on.", [cell("print('kept', kept)"), Says("7")])
+        assert "kept 7" in shown(host.requests[-1])
+
+
+def kill_and_resume(kind: type[ScenarioHost], folder: Path) -> None:
+    """A killed process is resumed with the messages that the host had saved."""
+    module = kind.__module__
+    done = subprocess.run(
+        [sys.executable, __file__, module, str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
+    host = kind.open(folder / "store")
+    assert host.adapter is not None
+    with host.adapter as adapter:
+        host.load(folder / "messages")
+        host.prompts = TURNS_BEFORE_KILL + 1
+        work(host, 10, first=TURNS_BEFORE_KILL)
+        assert "fatal" not in shown(host.requests[-1])
+        check(host, adapter.session)
+
+
+def work_until_killed(module: str, folder: Path) -> None:
+    """What the other process does."""
+    host = importlib.import_module(module).Host.open(folder / "store")
+    for turn in range(TURNS_BEFORE_KILL):
+        work(host, 1, first=turn)
+        host.save(folder / "messages")
+    host.run("Read the fatal report.", [reading(FATAL)])
+
+
+# cost -------------------------------------------------------------------------------------------
+
+
+def tokens_sent(host: ScenarioHost, steps: int = 200) -> int:
+    """Estimated tokens of all requests of a run with so many steps."""
+    work(host, steps // 4)
+    assert len(host.requests) == steps
+    return sum(text_tokens(request) for request in host.requests)
+
+
+if __name__ == "__main__":
+    # The host module imports this one by its name, and must get the same classes.
+    importlib.import_module("host_scenario").work_until_killed(sys.argv[1], Path(sys.argv[2]))
