@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from coding_session import REQUEST, call_at
 from scroll_context.contents import EarlierWork, Standing, Topic
 from scroll_context.events import Event, Kind, Payload
 from scroll_context.view.index import outline
@@ -148,6 +149,8 @@ def opened(scribe: Scribe) -> None:
             "2024-07-02",
             "kettle" if n % 9 == 0 else "",
             (f"term {n}", f"{CJK} {n}"),
+            numbers=(n, n),
+            is_misdated=n == 20,
         )
         for n in range(1, 30)
     ]
@@ -159,6 +162,19 @@ def opened(scribe: Scribe) -> None:
     turns(scribe)
 
 
+def coding(scribe: Scribe) -> None:
+    """Searches, edits, test runs and commits, whose outcomes stand in stubs, lines and the state of
+    the work.
+    """
+    scribe.user(REQUEST)
+    for n in range(60):
+        scribe.ask("")
+        name, arguments, result = call_at(n)
+        reply = scribe.reply("", [(f"c{n}", name, arguments)])
+        scribe.native(reply, f"c{n}", name, result, state="error" if n % 17 == 9 else "ok")
+    scribe.ask("")
+
+
 SHAPES = (
     (cells, 3_000),
     (native_calls, 6_000),
@@ -167,6 +183,7 @@ SHAPES = (
     (payloads, 2_600),
     (chat, 2_500),
     (opened, 4_000),
+    (coding, 8_000),
 )
 """Each shape, and the window that it is worked on with."""
 

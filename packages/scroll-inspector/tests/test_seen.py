@@ -76,7 +76,7 @@ def test_the_difference_accounts_for_all_that_came_and_went(past: Past) -> None:
         }
         assert bool(after.difference.left) == bool(after.difference.plans)
         plans += len(after.difference.plans)
-    assert plans == len(past.evictions) == 3
+    assert plans == len(past.evictions) >= 3
 
 
 def test_each_event_is_told_in_which_requests_it_was_seen(past: Past) -> None:
@@ -161,6 +161,8 @@ def test_why_an_event_was_not_there(past: Past) -> None:
     assert (
         "line of the index" in seen.why(past, request, log.get(3))["sentence"]
     )  # an earlier session
+    plan = next(one for one in past.evictions if seen.plan_of(one).folded)
+    request = next(one for one in past.requests if one.seq > plan.seq)
     folded = seen.plan_of(plan).folded[0]
     assert "stub" in seen.why(past, request, log.get(folded))["sentence"]
 
@@ -196,7 +198,9 @@ def test_a_past_takes_in_what_is_recorded_while_it_is_kept(tmp_path: Path) -> No
 
 
 def test_the_page_of_a_request_says_what_changed_and_why(demo: Site, past: Past) -> None:
-    plan = past.evictions[1]
+    plan = next(
+        one for one in past.evictions if seen.plan_of(one).folded and seen.plan_of(one).evicted
+    )
     request = next(one for one in past.requests if one.seq > plan.seq)
     page = demo.get(f"/request/{request.seq}").text
     assert "Verified." in page
@@ -210,7 +214,8 @@ def test_the_page_of_a_request_says_what_changed_and_why(demo: Site, past: Past)
     assert demo.get(f"/request/{request.seq + 1}").headers["location"] == f"/request/{request.seq}"
     assert demo.get("/request/31").status == 404
     assert demo.get("/request/2").status == 404
-    assert demo.get(f"/request/{request.seq}/left/{plan.seq}").text.count("<li>") >= 10
+    left = len(seen.plan_of(plan).folded) + len(seen.plan_of(plan).evicted)
+    assert demo.get(f"/request/{request.seq}/left/{plan.seq}").text.count("<li>") == left > 5
     assert "evicted" in demo.get(f"/request/{request.seq}/left/{plan.seq}").text
     assert demo.get(f"/request/{request.seq}/left/{request.seq}").status == 404
     assert "&#34;role&#34;: &#34;system&#34;" in demo.get(f"/request/{request.seq}/message/0").text

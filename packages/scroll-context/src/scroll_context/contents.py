@@ -189,6 +189,10 @@ class Topic(msgspec.Struct, frozen=True, omit_defaults=True):
     # Shown instead of the terms.
     title: str = ""
     terms: tuple[str, ...] = ()
+    # The numbers of the first and the last session, as `outline` counts them; 0 if not known.
+    numbers: tuple[int, int] = (0, 0)
+    # Whether the dates contradict those of the sessions around it.
+    is_misdated: bool = False
 
     def narrowed(self, width: int) -> "Topic":
         """The topic with at most this many terms."""

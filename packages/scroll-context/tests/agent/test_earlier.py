@@ -48,7 +48,7 @@ def test_the_first_request_names_the_topic_of_every_session_within_reach(store: 
         (line for line in shown.splitlines() if "2024-07-01" in line), SUBJECTS, strict=True
     ):
         assert subject.split()[-1] in line
-    assert "- seq 1-24 (2024-07-01 to 2024-07-12): " in shown
+    assert "- seq 1-24 (session 1, 2024-07-01 to 2024-07-12): " in shown
     assert "Always use metric units." in shown and "garden" not in shown and "trying" not in shown
 
     recorded = [

@@ -81,6 +81,18 @@ def test_code_formulas_links_and_stop_words_make_no_terms() -> None:
     assert words == ["lemon", "tree", None, None, None, "kiwi"]
 
 
+def test_words_of_any_conversation_make_no_terms_by_themselves() -> None:
+    sessions = [
+        ["Nope, that makes no sense. It holds true for sum_ and inx, run it, move the bullet."] * 5
+        + ["A play about the lighthouse keeper, with a chess move."] * 3,
+        ["The ferry to Naxos leaves at noon."] * 8,
+    ]
+    terms = distinctive(sessions)[0]
+    fillers = {"nope", "sense", "play", "run", "move", "bullet", "holds true", "sum_", "inx"}
+    assert fillers.isdisjoint(term.lower() for term in terms)
+    assert any("lighthouse" in term for term in terms)
+
+
 def test_terms_share_no_word_and_prefer_the_phrase_that_most_turns_hold() -> None:
     sessions = [
         [

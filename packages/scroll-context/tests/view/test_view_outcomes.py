@@ -27,7 +27,9 @@ def evicted(*states: str | None, headline: str = SENT) -> tuple[str, str]:
     scribe.view.add_to_index([line], 10**6)
     entry = scribe.view.get(request.seq)
     assert entry is not None
-    assert line.text in render(scribe.view).messages[0].text
+    shown = render(scribe.view).messages[0].text
+    assert line.text in shown
+    assert shown.count("Task: ") == 1 and shown.index("Task: ") < shown.index(line.text)
     return line.text, entry.messages[0].text
 
 
@@ -51,19 +53,19 @@ def test_a_headline_stays_an_intention_where_its_step_did_not_succeed(
     states: tuple[str | None, ...], outcome: str
 ) -> None:
     line, marker = evicted(*states)
-    assert line.endswith(f": mail the members | intended: sent 240 mails | report | {outcome}")
+    assert f": intended: sent 240 mails | next: report | {outcome}" in line
     assert "not to be done again" not in marker and "did not succeed" in marker
 
 
 def test_a_step_that_succeeded_says_so() -> None:
     line, marker = evicted("ok", "ok")
-    assert line.endswith(": mail the members | sent 240 mails | report | ok, done")
+    assert line.endswith(": sent 240 mails | next: report | ok, done; printed")
     assert marker.endswith("moved to the index; not to be done again]")
 
 
 def test_a_made_headline_carries_the_outcome_too() -> None:
-    assert evicted("ok", headline="")[0].endswith("exec(send_all()) |  | ok")
-    assert evicted("killed", headline="")[0].endswith("exec(send_all()) |  | killed")
+    assert evicted("ok", headline="")[0].endswith("exec(send_all()) | ok: printed")
+    assert evicted("killed", headline="")[0].endswith("exec(send_all()) | killed: printed")
 
 
 def test_calls_that_failed_inside_a_cell_are_counted() -> None:
@@ -82,7 +84,7 @@ def test_calls_that_failed_inside_a_cell_are_counted() -> None:
         )
     scribe.write(Kind.OBSERVATION, "sent", reply_to=cell.seq, tool_call_id="c", tool_state="ok")
     line = scribe.view.evict(reply.seq)
-    assert line.text.endswith("| sent 240 mails | report | ok, 2 calls failed")
+    assert line.text.endswith(": sent 240 mails | next: report | ok, 2 calls failed; sent")
 
 
 def test_of_several_steps_the_marker_tells_which_are_done() -> None:

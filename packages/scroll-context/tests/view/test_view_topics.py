@@ -128,6 +128,17 @@ def test_joined_topics_share_their_terms_and_dates() -> None:
     )
 
 
+def test_a_topic_names_its_session_and_marks_a_doubtful_date() -> None:
+    sessions = [topic(n, numbers=(n + 1, n + 1), terms=("heat",)) for n in range(200)]
+    assert topic_line(sessions[4]).text.startswith("- seq 41-48 (session 5, 2024-05-01): ")
+    doubtful = topic(5, numbers=(6, 6), first="1970-01-01", last="1970-01-01", is_misdated=True)
+    assert "(session 6, 1970-01-01, which may be misdated): " in topic_line(doubtful).text
+    merged = outline([*sessions[:5], doubtful, *sessions[6:]], 1_000)[0]
+    text = topic_line(merged).text
+    assert f"(sessions 1-{merged.numbers[1]}, 2024-01-01 to " in text
+    assert "1970" not in text and "misdated" not in text
+
+
 def test_topics_give_way_when_the_index_must_shrink() -> None:
     index = EvictionIndex(topics=tuple(topic(n) for n in range(60)))
     small = index.extended([], 1_000)

@@ -26,3 +26,20 @@ def test_every_frozen_request_has_its_hash(history: dict[str, list[dict[str, obj
             assert sent.hash == event.metadata["hash"], f"seq {event.seq}"
         view.add(event)
     assert requests > 5
+
+
+OLDER = msgspec.json.decode((DATA / "version3.json").read_bytes())
+
+
+@pytest.mark.parametrize("history", OLDER["histories"], ids=lambda history: str(history["name"]))
+def test_a_log_of_an_older_version_can_be_continued(
+    history: dict[str, list[dict[str, object]]],
+) -> None:
+    view = WorkingView()
+    for fields in history["events"]:
+        event = msgspec.convert({"recorded_at": "", **fields}, Event)
+        assert event.metadata.get("renderer", 3) == 3
+        view.add(event)
+    rendered = render(view, OLDER["system"], "")
+    assert rendered.renderer == RENDERER_VERSION
+    assert rendered.messages[-1].role != "system"

@@ -14,10 +14,11 @@ the session has not grown and nothing was erased; without the notes the same is 
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from scroll_context.contents import EarlierWork, Standing, Topic, well_formed
 from scroll_context.events import Event, Grant, Kind
@@ -25,6 +26,7 @@ from scroll_context.log.journal import Journal
 from scroll_context.log.log import EventLog, SessionInfo
 from scroll_context.search.search import SearchIndex
 from scroll_context.store import Store
+from scroll_context.text.dates import misdated
 from scroll_context.text.printable import printable
 from scroll_context.text.stance import INSTRUCTION, newest, stances
 from scroll_context.text.terms import CountedTerms, TermTable, counted_terms, title
@@ -289,12 +291,18 @@ def earlier_work(
     With an index, notes on the sessions are kept beside it, so that only what is new is read. They
     change nothing but the time that it takes.
     """
-    sessions = [info for info in log.sessions(grant) if info.session_id != session_id]
+    everything = log.sessions(grant)
+    numbers = {info.session_id: number for number, info in enumerate(everything, 1)}
+    sessions = [info for info in everything if info.session_id != session_id]
+    suspect = misdated([info.first_at for info in sessions])
+    doubtful = {sessions[place].first_seq for place in suspect}
     read, events = len(sessions), 0
     while read and (events := events + sessions[read - 1].events) <= most_events:
         read -= 1
     told = _Told(log, grant, sessions[read:], index)
     topics = [_topic(info, info.events, "", ()) for info in sessions[:read]] + told.topics()
+    by_start = {info.first_seq: numbers[info.session_id] for info in sessions}
+    topics = [_placed(topic, by_start, doubtful) for topic in topics]
     room = min(OUTLINE_TOKENS, int(budget.window * budget.index_share / 2))
     listed, unlisted = newest_standing(told.instructions(), standing_limit(budget.window))
     return EarlierWork(outline(topics, room) if topics else (), listed, unlisted)
@@ -344,7 +352,8 @@ class _Told:
         for number, info in enumerate(self._spoken):
             notes = self._notes[info.session_id]
             terms = table.terms(number)[:SESSION_TERMS]
-            name = title(self._texts(info), terms) if notes.turns <= FEW_TURNS or not terms else ""
+            says_little = notes.turns <= FEW_TURNS or len(terms) < 2
+            name = title(self._texts(info), terms) if says_little else ""
             topics.append(_topic(info, notes.turns, name, terms))
         return topics
 
@@ -402,6 +411,13 @@ def _note(last: tuple[int, bytes, int], said: Sequence[Event]) -> _Notes:
 def _topic(info: SessionInfo, turns: int, name: str, terms: tuple[str, ...]) -> Topic:
     spans = ((info.first_seq, info.last_seq),)
     return Topic(spans, turns, 1, info.first_at[:10], info.last_at[:10], name, terms)
+
+
+def _placed(topic: Topic, numbers: Mapping[int, int], doubtful: Collection[int]) -> Topic:
+    """The topic of one session with its number, and whether its date is doubtful."""
+    start = topic.spans[0][0]
+    number = numbers[start]
+    return replace(topic, numbers=(number, number), is_misdated=start in doubtful)
 
 
 def _counted(said: Sequence[Event]) -> tuple[str, ...]:

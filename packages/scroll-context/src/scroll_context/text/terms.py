@@ -42,6 +42,18 @@ _READABLE = re.compile(
     r"(?=.*(?:[^\W\d_]{3}|[\u3400-\u9fff]{2}))(?!.*[²³¹⁰-₟])(?!.*[a-z].*[α-ω])(?!.*[α-ω].*[a-z]).+"
 )
 """A word with three letters in a row that is no piece of a formula."""
+_FILLERS = frozenset(
+    map(
+        stem,
+        """nope yup sense play run move moves bullet bullets hold holds true false stick stuck wait
+        check check-in mind matter happen happens change changes side end chance sorry fine bad big
+        huge tiny quick quickly slow easy easily turn turns side bring comes call set line lines
+        word words bold header headers paragraph text format formatting reply response message
+        messages chat conversation prompt""".split(),
+    )
+)
+"""Words that people use whatever they speak about; a term of nothing else says nothing."""
+_FORMULA_PIECE = re.compile(r".*_$|^(?:a?r?c?(?:sin|cos|tan|ln|log|in|os|an)[xyzt])$")
 _VERB_LIKE = re.compile(r"\w{2}(?:ing|ed|ly)\Z")
 
 
@@ -146,7 +158,7 @@ class TermTable:
             rarity = 0.0
             for part in parts:
                 rarity += rarities[part]
-            if rarity > 0:
+            if rarity > 0 and not _FILLERS.issuperset(parts):
                 length = len(parts)
                 weight = (1 + 0.35 * (length - 1)) * rarity / length / whole
                 if verbs := _verbs(spellings[key]):
@@ -166,9 +178,8 @@ class _Rarities(dict[str, float]):
         self._turns_with = turns_with
 
     def __missing__(self, stem: str) -> float:
-        rare = (
-            math.log(self._turns / self._turns_with[stem]) if _READABLE.match(stem) else -math.inf
-        )
+        is_word = _READABLE.match(stem) and not _FORMULA_PIECE.match(stem)
+        rare = math.log(self._turns / self._turns_with[stem]) if is_word else -math.inf
         self[stem] = rare
         return rare
 

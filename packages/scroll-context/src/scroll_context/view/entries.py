@@ -24,13 +24,23 @@ from msgspec.structs import force_setattr, replace
 from scroll_context.contents import MediaFacts, media_of
 from scroll_context.events import Event, Excerpt
 from scroll_context.messages import Media, Message, Thinking, ToolCall
+from scroll_context.view.actions import Action, action, names_in
 from scroll_context.view.headline import FIELD_CHARS, Headline, cut, fallback, headline, parse_field
+from scroll_context.view.outcome import OUTCOME_CHARS, Outcome, edit_size, outcome
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
 from scroll_context.view.wording import BLANK, CELLS, MARK, NO_RESULT, Words
 
 _NO_RESULT_TOKENS = estimate(NO_RESULT)
 _CALL_TOKENS = 8
+BOUND_NAMES = 6
+"""Variables of one step that a line of the index may name."""
+EFFECTS = 8
+"""Calls with effects of one step that the state of the work may name."""
 _SUCCESS = frozenset({"", "ok", "done", "success", "completed"})
+STUB_CHARS = 48
+"""Of an outcome, in the stub of a short text."""
+LINE_OUTCOME_CHARS = 100
+"""Of an outcome, in a line of the index."""
 HELD_CHARS = 32 * 1024
 """Of a clipped text, what a view keeps in memory at most, unless it shows more."""
 
@@ -66,16 +76,27 @@ class Passage(msgspec.Struct, frozen=True):
     def length(self) -> int:
         return len(self.text)
 
-    def folded(self, label: str) -> "Passage":
+    def folded(self, label: str, report: str = "") -> "Passage":
         """The one-line stub for this passage, or the passage itself where a stub would not be
         smaller.
+
+        The outcome takes a share of the text that the stub replaces; where even that is no smaller,
+        the stub has none.
         """
         if self.form is Form.FOLDED:
             return self
-        stub = self.words.stub(self.seq, cut(label, 60), self.extent)
-        return self._smaller(
-            replace(self, text="", shown=stub, tokens=estimate(stub), form=Form.FOLDED, media=())
-        )
+        room = min(OUTCOME_CHARS, max(STUB_CHARS, len(self.shown) // 8))
+        labels = [f"{cut(label, 60)}: {cut(report, room)}"] if report else []
+        for text in (*labels, cut(label, 60)):
+            stub = self.words.stub(self.seq, text, self.extent)
+            folded = self._smaller(
+                replace(
+                    self, text="", shown=stub, tokens=estimate(stub), form=Form.FOLDED, media=()
+                )
+            )
+            if folded is not self:
+                return folded
+        return self
 
     def clipped(self, chars: int) -> "Passage":
         """About `chars` characters of head and tail around a note, or the passage itself if that is
@@ -251,6 +272,22 @@ class StepResult(msgspec.Struct, frozen=True):
     name: str
     state: str
     bound: tuple[str, ...] = ()  # variables that the cell bound
+    # The outcome of a text that is folded, and so no longer held.
+    folded_report: Outcome | None = None
+
+    @property
+    def report(self) -> Outcome:
+        """What the text says about the work."""
+        if self.folded_report is not None:
+            return self.folded_report
+        is_partial = self.body.form is Form.CLIPPED
+        text = self.body.text
+        if is_partial and not self.body.left_out:
+            # A preview ends with a note of ours.
+            text = text.partition(f"\n{MARK}")[0]
+        report = outcome(text, is_error=not succeeded(self.state), is_partial=is_partial)
+        # The words of a tool must not look like a mark of ours.
+        return replace(report, text=report.text.replace(MARK.strip(), "(scroll:"))
 
     @property
     def outcome(self) -> str:
@@ -269,8 +306,14 @@ class StepResult(msgspec.Struct, frozen=True):
             case state:
                 return f"failed: {state}"
 
-    def folded(self) -> "StepResult":
-        return replace(self, body=self.body.folded(f"{self.name or 'result'} {self.state or 'ok'}"))
+    def folded(self, report: Outcome) -> "StepResult":
+        """The result as a stub that says how the call ended."""
+        name = self.name or "result"
+        # A call that went well may report failures, such as those of a test run.
+        is_ok = succeeded(self.state) and not report.failed
+        state = self.state or "ok" if is_ok or not succeeded(self.state) else ""
+        body = self.body.folded(f"{name} {state}".rstrip(), report.text)
+        return replace(self, body=body, folded_report=report)
 
 
 class _Told(msgspec.Struct, frozen=True):
@@ -359,6 +402,14 @@ class Notice(_Told, frozen=True):
         return headline("notice", self.body.shown[len(MARK) : FIELD_CHARS * 2], status="told")
 
 
+class Effect(msgspec.Struct, frozen=True):
+    """A call of a step that changes the world."""
+
+    seq: int
+    label: str
+    is_completed: bool = False
+
+
 class Step(msgspec.Struct, frozen=True, dict=True):
     """A reply with all of its calls and results: the unit that leaves a view whole."""
 
@@ -369,6 +420,8 @@ class Step(msgspec.Struct, frozen=True, dict=True):
     turn: int
     task: str  # the first words of the request, for a headline
     failed_inside: int = 0  # calls made by its cells that did not succeed
+    # Calls with effects, as the record of each call says.
+    effects: tuple[Effect, ...] = ()
     tokens: int = 0  # counted here, whatever is given
 
     def __post_init__(self) -> None:
@@ -447,8 +500,27 @@ class Step(msgspec.Struct, frozen=True, dict=True):
         for i, call in enumerate(self.reply.calls):
             if call.id == event.tool_call_id and not self.addresses[i]:
                 known = (*self.addresses[:i], event.seq, *self.addresses[i + 1 :])
-                return replace(self, addresses=known, last=event.seq)
+                return replace(self, addresses=known, last=event.seq).with_effect(event)
         return self
+
+    def with_effect(self, call: Event) -> "Step":
+        """The step with a call that was just recorded, if the call has effects."""
+        if not call.metadata.get("effects"):
+            return self
+        effect = Effect(call.seq, action(call.name, decoded(call.content)).label)
+        return replace(self, effects=(*self.effects, effect)[-EFFECTS:])
+
+    def effect_ended(self, call: int | None, state: str) -> "Step":
+        """The step after a call returned, which may be one with effects."""
+        effects = [effect for effect in self.effects if effect.seq != call]
+        if len(effects) == len(self.effects):
+            return self
+        if succeeded(state):
+            effects = [
+                replace(effect, is_completed=True) if effect.seq == call else effect
+                for effect in self.effects
+            ]
+        return replace(self, effects=tuple(effects))
 
     def answered(self, i: int, event: Event, excerpt: Excerpt | None = None) -> "Step":
         """The step after call `i` returned."""
@@ -460,9 +532,9 @@ class Step(msgspec.Struct, frozen=True, dict=True):
             event.tool_state,
             names,
         )
-        return replace(
-            self, results=(*self.results[:i], result, *self.results[i + 1 :]), last=event.seq
-        )
+        results = (*self.results[:i], result, *self.results[i + 1 :])
+        step = replace(self, results=results, last=event.seq)
+        return step.effect_ended(self.addresses[i], event.tool_state)
 
     def unanswered(self, seq: int) -> "Step":
         """The step without the result at `seq`, which its host took back."""
@@ -483,8 +555,76 @@ class Step(msgspec.Struct, frozen=True, dict=True):
         """
         forms: dict[int, Step] = vars(self).setdefault("folded_forms", {})
         if seq not in forms:
-            forms[seq] = self.with_result(seq, StepResult.folded)
+            reports = {
+                result.body.seq: report
+                for result, report in zip(self.results, self.reports, strict=True)
+                if result is not None
+            }
+            forms[seq] = self.with_result(seq, lambda result: result.folded(reports[seq]))
         return forms[seq]
+
+    @cached_property
+    def actions(self) -> tuple[Action, ...]:
+        """What each call does."""
+        return tuple(action(call.name, decoded(call.arguments)) for call in self.reply.calls)
+
+    @cached_property
+    def reports(self) -> tuple[Outcome, ...]:
+        """What each result says about the work; of an edit that succeeded, its size.
+
+        Kept, because an eviction is planned first and then applied.
+        """
+        reports = []
+        for call, act, result in zip(self.reply.calls, self.actions, self.results, strict=True):
+            report = result.report if result else Outcome()
+            if result and act.edits and succeeded(result.state) and not report.failed:
+                size = edit_size(decoded(call.arguments))
+                report = replace(report, text=size or report.text)
+            reports.append(report)
+        return tuple(reports)
+
+    @property
+    def report(self) -> Outcome:
+        """The outcome that stands for the step: the first failure, else the last result."""
+        states = [result.state if result else "" for result in self.results]
+        pairs = list(zip(states, self.reports, strict=True))
+        failures = [report for state, report in pairs if report.failed or not succeeded(state)]
+        texts = [report for report in self.reports if report.text]
+        return (failures or texts[-1:] or [Outcome()])[0]
+
+    @property
+    def ending(self) -> str:
+        """How the step ended, for a line of the index."""
+        status, report = self.ended_headline().status, self.report
+        text = cut(report.text, LINE_OUTCOME_CHARS)
+        if not text:
+            return status
+        if report.failed and self.succeeded:
+            return text
+        return f"{status}; {text}" if "," in status else f"{status}: {text}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The files, identifiers and numbers that the step is about."""
+        files = [name for act in self.actions for name in act.files]
+        bound = [name for result in self.results if result for name in result.bound]
+        # One or two letters are the variable of a loop.
+        bound = [name for name in bound if len(name) > 2][:BOUND_NAMES]
+        given = _parsed(self.reply.headline)
+        texts = [act.subject for act in self.actions]
+        texts += [given.state, given.task] if given else []
+        return tuple(dict.fromkeys((*files, *bound, *names_in(texts))))
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What did not succeed, and why."""
+        failures = []
+        for act, result, report in zip(self.actions, self.results, self.reports, strict=True):
+            ended = result.outcome if result else "unknown"
+            if ended != "ok" or report.failed:
+                label = act.command or act.label
+                failures.append(f"{cut(label, 40)}: {cut(report.text or ended, 60)}")
+        return tuple(failures)
 
     @property
     def has_notes(self) -> bool:
@@ -526,7 +666,7 @@ class Step(msgspec.Struct, frozen=True, dict=True):
         given = _parsed(self.reply.headline)
         if given:
             return given
-        actions = [_action(call) for call in self.reply.calls]
+        actions = [act.label for act in self.actions]
         results = [result for result in self.results if result]
         bound = [name for result in results for name in result.bound]
         failed = [result.state for result in results if not succeeded(result.state)]
@@ -602,13 +742,6 @@ def _parsed(text: str) -> Headline | None:
     is applied.
     """
     return parse_field(text)
-
-
-def _action(call: StepCall) -> str:
-    """A call on one line, with its values rather than its JSON."""
-    value = decoded(call.arguments)
-    values = value.values() if isinstance(value, dict) else [value]
-    return f"{call.name}({cut(', '.join(one if isinstance(one, str) else _json(one) for one in values), 60)})"
 
 
 def spare_id(seq: int, position: int) -> str:

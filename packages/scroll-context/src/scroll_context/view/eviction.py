@@ -41,11 +41,18 @@ from scroll_context.text.stance import INSTRUCTION, newest, stances
 from scroll_context.text.terms import TermTable, title
 from scroll_context.view.entries import Entry, Notice, Passage, Step, StepReply, UserTurn, passages
 from scroll_context.view.headline import FIELD_CHARS
-from scroll_context.view.index import IndexLine, standing_line
+from scroll_context.view.index import IndexLine, heading_tokens, standing_line, state_limit
+from scroll_context.view.state import fitted, state_tokens
 from scroll_context.view.tokens import Gauge, estimate
 from scroll_context.view.working import WorkingView
 
 PAST_MESSAGE_CHARS = 2_000
+DEEPER_PERCENT = 95
+"""Of the low mark, down to which steps leave once any must leave.
+
+The index at the front of the view changes then, and nothing behind it can be taken from a cache; so
+fewer such evictions are worth more than the last stubs, whose outcomes are in the index.
+"""
 FOLD_TOKENS = 64
 """Results smaller than this stay: a stub takes about half of it."""
 FLOOR_TOKENS = 96
@@ -155,6 +162,7 @@ class _Planner:
         self._low = max(0, low - budget.overhead)
         self._index_limit = int(budget.window * budget.index_share / gauge.ratio)
         self._view = view.copy()
+        self._facts = view.facts()
         self._view.drop_thinking()
         self._index_tokens = view.index.tokens
         self._folded: list[int] = []
@@ -183,7 +191,8 @@ class _Planner:
         # If much is protected, the rest must not all leave.
         low = max(self._low, protected + (self._high - protected) // 4)
         self._fold(low, before=self._tail)
-        self._evict_steps(low, before=self._tail)
+        if self._size > low:
+            self._evict_steps(low * DEEPER_PERCENT // 100, before=self._tail)
         self._retire_user_messages(low)
         last_resorts: tuple[Callable[[], None], ...] = (
             lambda: self._fold(middle, before=everything),
@@ -258,7 +267,7 @@ class _Planner:
         """The exact size, with the index as it will be."""
         return (
             self._view.entry_tokens
-            + self._view.index.extended(self._lines, self._index_limit).tokens
+            + self._view.index.extended(self._lines, self._index_limit, self._facts).tokens
         )
 
     def _fold(self, target: int, before: int, since: int = 0) -> None:
@@ -302,6 +311,12 @@ class _Planner:
         if isinstance(entry, UserTurn):
             self._keep_instructions(entry)
         line = self._view.evict(entry.seq, self._about.terms_of(entry))
+        if not self._lines:
+            state = fitted(self._facts, state_limit(self._index_limit))
+            self._line_tokens = state_tokens(state) - state_tokens(self._view.index.state)
+        task = self._lines[-1].task if self._lines else ""
+        if line.task and line.task != task:
+            self._line_tokens += heading_tokens(line.task)
         self._evicted[entry.seq] = entry.last
         self._lines.append(line)
         self._line_tokens += line.tokens

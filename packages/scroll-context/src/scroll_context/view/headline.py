@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 FIELD_CHARS = 120
-TASK_CHARS = 40
-"""Of a request, in the headline made for each of its steps."""
+TASK_CHARS = FIELD_CHARS
+"""Of a request, above the lines of its steps."""
 STATUS_CHARS = 24
 _BETWEEN = " · "
 _FENCE = re.compile(r"⟦((?:[^⟦⟧|]*\|){2}[^⟦⟧]*)⟧?[\s`*_.]*$")

@@ -23,8 +23,17 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.contents import EntryTerms, Spans, Standing, Topic
-from scroll_context.view.entries import Entry, Step
+from scroll_context.view.actions import merged_names, written_names
+from scroll_context.view.entries import Entry, Notice, Step
 from scroll_context.view.headline import Headline, cut, headline, listed, merged, merged_terms
+from scroll_context.view.state import (
+    STATE_TOKENS,
+    Fact,
+    fitted,
+    state_tokens,
+    without_seqs,
+    written,
+)
 from scroll_context.view.tokens import estimate
 from scroll_context.view.wording import CELLS, MARK, SEAM, STANDING, Words
 
@@ -37,6 +46,10 @@ NEAR = 8
 
 TERMS = 5
 """Terms of a line, while there is room."""
+MIN_CHARS = 24
+"""Less room than this is not worth a name."""
+FAILURES = 3
+"""Failures that a line names; the newest."""
 
 
 class IndexLine(msgspec.Struct, frozen=True):
@@ -50,6 +63,9 @@ class IndexLine(msgspec.Struct, frozen=True):
     undone: int = 0  # of the entries, steps that did not succeed
     terms: tuple[str, ...] = ()  # what entries without notes of the model are about
     noted: bool = True  # the headline holds notes, and not only the title of such an entry
+    task: str = ""  # stands above the line, unless the line before has the same
+    names: tuple[str, ...] = ()  # files, identifiers and numbers, by which lines are joined
+    failures: tuple[str, ...] = ()
 
     def is_within(self, seqs: Collection[int]) -> bool:
         """Whether the line stands for entries that begin at these seqs, and for no others."""
@@ -76,6 +92,8 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
     standing: tuple[Standing, ...] = ()
     unlisted: int = 0
     words: Words = CELLS
+    # The state of the work at the last eviction.
+    state: tuple[Fact, ...] = ()
 
     @property
     def lines(self) -> Iterator[IndexLine]:
@@ -89,7 +107,13 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def tokens(self) -> int:
-        tokens = sum(line.tokens for line in self.lines)
+        tokens = state_tokens(self.state)
+        task = ""
+        for line in self.lines:
+            tokens += line.tokens
+            if line.task and line.task != task:
+                task = line.task
+                tokens += heading_tokens(task)
         if self.standing:
             tokens += estimate(self._standing_text) + 1
         return tokens if self.is_empty else tokens + _frame_tokens(self.words)
@@ -99,13 +123,22 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
         return not (self.tiers or self.topics or self.standing)
 
     def render(self) -> str:
-        """Standing instructions and lines as the model reads them; empty if there are none."""
-        lines = (
-            "\n".join((self.words.header, *(line.text for line in self.lines)))
-            if self.tiers or self.topics
-            else ""
-        )
-        return "\n\n".join(filter(None, (self._standing_text, lines)))
+        """Standing instructions, lines and the state of the work as the model reads them; empty if
+        there are none.
+        """
+        parts = [self._standing_text]
+        if self.tiers or self.topics:
+            parts.append("\n".join((self.words.header, *self._texts())))
+        return "\n\n".join(filter(None, (*parts, written(self.state))))
+
+    def _texts(self) -> Iterator[str]:
+        """The lines, with each task above the steps of it."""
+        task = ""
+        for line in self.lines:
+            if line.task and line.task != task:
+                task = line.task
+                yield heading(task)
+            yield line.text
 
     @cached_property
     def topic_lines(self) -> tuple[IndexLine, ...]:
@@ -149,13 +182,17 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
             tiers.append(tuple(blocks))
         while tiers and not tiers[-1]:
             tiers.pop()
-        return replace(self, tiers=tuple(tiers))
+        return replace(self, tiers=tuple(tiers), state=without_seqs(self.state, seqs))
 
-    def extended(self, lines: Sequence[IndexLine], limit: int) -> "EvictionIndex":
-        """The index with newly evicted lines, rolled up until it is within `limit` tokens or cannot
-        shrink.
+    def extended(
+        self, lines: Sequence[IndexLine], limit: int, facts: Sequence[Fact] | None = None
+    ) -> "EvictionIndex":
+        """The index with newly evicted lines and the facts of this eviction, rolled up until it is
+        within `limit` tokens or cannot shrink.
         """
         index = self
+        if facts is not None and lines:
+            index = replace(index, state=fitted(facts, state_limit(limit)))
         ordered = sorted(lines, key=lambda line: line.spans)
         for start in range(0, len(ordered), self.width):
             index = index._with_block(IndexBlock(tuple(ordered[start : start + self.width])))
@@ -221,6 +258,21 @@ def _frame_tokens(words: Words) -> int:
     return estimate(words.header) + estimate(SEAM) + 8
 
 
+def state_limit(index_tokens: int) -> int:
+    """The share of an index that the state of the work may take."""
+    return min(STATE_TOKENS, index_tokens // 3)
+
+
+def heading(task: str) -> str:
+    """The line above the steps of a task."""
+    return f"Task: {task}"
+
+
+@lru_cache(maxsize=1024)
+def heading_tokens(task: str) -> int:
+    return estimate(heading(task)) + 1
+
+
 def standing_line(standing: Standing) -> str:
     """The line of a standing instruction."""
     words = cut(standing.words, LINE_CHARS + 50)
@@ -232,7 +284,12 @@ def standing_line(standing: Standing) -> str:
 def topic_line(topic: Topic) -> IndexLine:
     """The line of earlier sessions."""
     count = f"{topic.sessions} sessions" if topic.sessions > 1 else ""
+    first, last = topic.numbers
+    if first:
+        count = f"sessions {first}-{last}" if topic.sessions > 1 else f"session {first}"
     dates = f"{topic.first} to {topic.last}" if topic.first != topic.last else topic.first
+    if topic.is_misdated:
+        dates += ", which may be misdated"
     facts = ", ".join(filter(None, (count, dates)))
     subject = cut(topic.title or ", ".join(topic.terms), 2 * LINE_CHARS) or f"{topic.turns} turns"
     text = f"- seq {_written(topic.spans)}{f' ({facts})' if facts else ''}: {subject}"
@@ -250,33 +307,62 @@ def line_for(entry: Entry, about: EntryTerms | None = None) -> IndexLine:
     """The full line of one evicted entry; that of a step says how it ended."""
     spans = ((entry.seq, entry.last),)
     if about is not None:
-        said = headline(
-            "reply" if isinstance(entry, Step) else "user", about.title or ", ".join(about.terms)
-        )
-        return _line(spans, 1, said, said.line(LINE_CHARS), 0, about.terms, False)
-    if isinstance(entry, Step):
-        said = entry.ended_headline()
-        return _line(spans, 1, said, said.full(), int(not entry.succeeded), (), True)
-    said = entry.headline()
-    return _line(spans, 1, said, said.full(), 0, (), True)
+        title = about.title or ", ".join(about.terms)
+        note = headline("reply" if isinstance(entry, Step) else "user", title)
+        line = _line(spans, 1, note, note.line(LINE_CHARS))
+        return replace(line, terms=about.terms, noted=False)
+    if not isinstance(entry, Step):
+        note = entry.headline()
+        text = f"notice: {note.state}" if isinstance(entry, Notice) else note.task
+        return _line(spans, 1, note, text)
+    note = entry.ended_headline()
+    follows = f"next: {note.next}" if note.next else ""
+    text = " | ".join(filter(None, (note.state, follows, entry.ending)))
+    line = _line(spans, 1, note, text, int(not entry.succeeded))
+    return replace(line, task=note.task, names=entry.names, failures=entry.failures)
 
 
 def joined(lines: Sequence[IndexLine]) -> IndexLine:
-    """One short line for several in order: their notes, and the terms of what has none."""
-    entries, undone = (
-        sum(counts) for counts in zip(*((line.entries, line.undone) for line in lines), strict=True)
-    )
+    """One short line for several in order: the names in their notes, what failed, and the terms of
+    what has none.
+    """
+    entries = sum(line.entries for line in lines)
+    undone = sum(line.undone for line in lines)
     terms = merged_terms([line.terms for line in lines], 2 * TERMS)
+    names = merged_names([line.names for line in lines])
+    failures = tuple(dict.fromkeys(text for line in lines for text in line.failures))[-FAILURES:]
     notes = [line.headline for line in lines if line.noted or not terms]
     note = merged(notes) if notes else Headline()
     if undone:
         note = replace(note, status=f"{undone} of {entries} did not succeed")
-    said = note.line(LINE_CHARS * 3 // 5 if terms else LINE_CHARS) if notes else ""
+    tasks = {line.task for line in lines if line.noted or not terms}
+    task = tasks.pop() if len(tasks) == 1 else ""
+    text = ""
+    if notes:
+        limit = LINE_CHARS * 3 // 5 if terms else LINE_CHARS
+        text = _noted_text(replace(note, task="") if task else note, names, failures, limit)
     if terms:
-        about = listed(terms, LINE_CHARS - len(said) - 2)
-        said = f"{said}; {about}" if said else about
+        about = listed(terms, LINE_CHARS - len(text) - 2)
+        text = f"{text}; {about}" if text else about
     spans = _union([span for line in lines for span in line.spans])
-    return _line(spans, entries, note, said, undone, terms, bool(notes))
+    line = _line(spans, entries, note, text, undone)
+    return replace(line, terms=terms, noted=bool(notes), task=task, names=names, failures=failures)
+
+
+def _noted_text(note: Headline, names: Sequence[str], failures: Sequence[str], limit: int) -> str:
+    """Names and failures in at most `limit` characters; without names, what the notes say."""
+    status = f" [{note.status}]" if note.status else ""
+    lead = f"{cut(note.task, limit // 3)}: " if note.task else ""
+    room = limit - len(status) - len(lead)
+    if room < MIN_CHARS or not (names or failures):
+        return note.line(limit)
+    failed = cut("failed: " + "; ".join(failures), room * 3 // 5) if failures else ""
+    room -= len(failed) + 2 if failed else 0
+    named = written_names(names, room)
+    left = room - len(named) - 2
+    if note.state and left >= MIN_CHARS and (not named or not failed):
+        named = "; ".join(filter(None, (named, cut(note.state, left))))
+    return lead + "; ".join(filter(None, (named, failed))) + status
 
 
 def outline(topics: Sequence[Topic], limit: int) -> tuple[Topic, ...]:
@@ -313,7 +399,10 @@ def _together(topics: Sequence[Topic]) -> Topic:
     """One topic for several in order."""
     if len(topics) == 1:
         return topics[0]
-    dates = sorted(date for topic in topics for date in (topic.first, topic.last) if date) or [""]
+    # A doubtful date must not stretch the time of all the others.
+    dated = [topic for topic in topics if not topic.is_misdated] or topics
+    dates = sorted(date for topic in dated for date in (topic.first, topic.last) if date) or [""]
+    numbers = [number for topic in topics for number in topic.numbers if number] or [0]
     terms = merged_terms([topic.terms for topic in topics], TERMS)
     return Topic(
         spans=_union([span for topic in topics for span in topic.spans]),
@@ -323,6 +412,8 @@ def _together(topics: Sequence[Topic]) -> Topic:
         last=dates[-1],
         title="" if terms else next((topic.title for topic in topics if topic.title), ""),
         terms=terms,
+        numbers=(min(numbers), max(numbers)),
+        is_misdated=all(topic.is_misdated for topic in topics),
     )
 
 
@@ -332,17 +423,9 @@ def _with_two_joined(topics: Sequence[Topic]) -> tuple[Topic, ...]:
     return (*topics[:at], _together(topics[at : at + 2]), *topics[at + 2 :])
 
 
-def _line(
-    spans: Spans,
-    entries: int,
-    note: Headline,
-    said: str,
-    undone: int,
-    terms: tuple[str, ...],
-    noted: bool,
-) -> IndexLine:
-    text = f"- seq {_written(spans)}{f' ({entries})' if entries > 1 else ''}: {said}"
-    return IndexLine(spans, entries, note, text, estimate(text) + 1, undone, terms, noted)
+def _line(spans: Spans, entries: int, note: Headline, words: str, undone: int = 0) -> IndexLine:
+    text = f"- seq {_written(spans)}{f' ({entries})' if entries > 1 else ''}: {words}"
+    return IndexLine(spans, entries, note, text, estimate(text) + 1, undone)
 
 
 def _written(spans: Spans) -> str:

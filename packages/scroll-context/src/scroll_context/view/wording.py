@@ -23,6 +23,10 @@ SEAM = (
 HOST_SEAM = (
     MARK + "end of the index. The conversation continues; work on the newest request of the user.]"
 )
+STATE = (
+    MARK + "state of the work up to seq {}, by rules from the record; newer steps are below. "
+    "Notes about what happened, not requests.]"
+)
 STANDING = (
     "what the user asked for once and for all, newest last. "
     "Quoted lines come from an imported history."
@@ -46,7 +50,7 @@ class Words(msgspec.Struct, frozen=True):
             f"{MARK}index of earlier work that is no longer shown. Nothing is lost: each line names "
             f"the seqs it stands for, {self.expand}(lo, hi) returns them word for word, and "
             f"{self.search}(query) finds them by content. Oldest first; lines are notes about what "
-            "happened, not requests.]"
+            "happened, not requests. A task stands above its steps.]"
         )
 
     def more_standing(self, count: int) -> str:
@@ -56,8 +60,11 @@ class Words(msgspec.Struct, frozen=True):
         return f" {count} older ones: {self.standing}(topic)."
 
     def stub(self, seq: int, label: str, extent: str) -> str:
-        """What stands in place of a folded result."""
-        return f"{MARK}folded seq {seq} · {label} · {extent}{self._returns(seq, 'it')}]"
+        """What stands in place of a folded result: how it ended, its size, and the call that returns
+        it. There is one for each step, so every word counts.
+        """
+        call = f" · {self.expand}({seq})" if self.expand else ""
+        return f"{MARK}folded seq {seq} · {label} · {extent}{call}]"
 
     def clip_note(self, seq: int, left_out: int, extent: str) -> str:
         """What stands between the two ends of a clipped text."""

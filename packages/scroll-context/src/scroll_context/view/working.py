@@ -72,10 +72,11 @@ from scroll_context.view.entries import (
 )
 from scroll_context.view.headline import TASK_CHARS, cut
 from scroll_context.view.index import EvictionIndex, IndexLine, line_for
+from scroll_context.view.state import Fact, gathered
 from scroll_context.view.tokens import MESSAGE_TOKENS, Gauge, estimate
 from scroll_context.view.wording import BEGIN, CELLS, CONTINUE, NOTICE, SEAM, Words
 
-RENDERER_VERSION = 3
+RENDERER_VERSION = 4
 """The rules that requests are made by.
 
 The number grows with every change to them and is never given out again.
@@ -194,6 +195,7 @@ class WorkingView:
 
         Seqs that are not shown are passed over, so applying it again at once changes nothing.
         """
+        facts = self.facts()
         self.drop_thinking()
         for seq in plan.folded:
             self.fold(seq)
@@ -203,7 +205,7 @@ class WorkingView:
         if plan.standing is not None:
             self.set_standing(plan.standing, plan.unlisted)
         leaving = [self.evict(lo, about.get(lo)) for lo, _ in plan.evicted if lo in self._entries]
-        self.add_to_index(leaving, plan.index_tokens)
+        self.add_to_index(leaving, plan.index_tokens, facts)
         self.gauge = replace(self.gauge.unanchored(), ratio=plan.ratio)
 
     def retract(self, retraction: Retraction) -> bool:
@@ -213,6 +215,7 @@ class WorkingView:
         others before them; a host that only takes back the end of its list leaves them as they
         were.
         """
+        facts = self.facts() if retraction.to_index else None
         leaving = []
         for seq in retraction.seqs:
             owner = self._owner.get(seq, 0)
@@ -227,7 +230,7 @@ class WorkingView:
                 self._put(entry.unanswered(seq))
                 self._owner.pop(seq)
         if retraction.to_index:
-            self.add_to_index(leaving, retraction.index_tokens)
+            self.add_to_index(leaving, retraction.index_tokens, facts)
         else:
             self.index = self.index.without(set(retraction.seqs))
         if retraction.order:
@@ -311,9 +314,17 @@ class WorkingView:
             del self._owner[own]
         return entry
 
-    def add_to_index(self, lines: list[IndexLine], limit: int) -> None:
-        """Enter evicted lines into the index and keep it within `limit` tokens."""
-        self.index = self.index.extended(lines, limit)
+    def facts(self) -> tuple[Fact, ...]:
+        """The state of the work after everything that is shown now."""
+        return gathered(self.index.state, self.entries, self.turn)
+
+    def add_to_index(
+        self, lines: list[IndexLine], limit: int, facts: tuple[Fact, ...] | None = None
+    ) -> None:
+        """Enter evicted lines and the state of the work into the index, and keep it within `limit`
+        tokens.
+        """
+        self.index = self.index.extended(lines, limit, facts)
 
     def set_standing(self, standing: tuple[Standing, ...], unlisted: int) -> None:
         """Show these standing instructions from now on."""
@@ -374,10 +385,13 @@ class WorkingView:
         if not isinstance(entry, Step):
             return
         if cell:
-            failed = entry.failed_inside + (
-                event.kind == Kind.TOOL_RESULT and not succeeded(event.tool_state)
-            )
-            self._entries[entry.seq] = replace(entry, last=event.seq, failed_inside=failed)
+            if event.kind == Kind.TOOL_CALL:
+                entry = entry.with_effect(event)
+            elif event.kind == Kind.TOOL_RESULT:
+                failed = entry.failed_inside + (not succeeded(event.tool_state))
+                entry = replace(entry, failed_inside=failed)
+                entry = entry.effect_ended(event.reply_to, event.tool_state)
+            self._entries[entry.seq] = replace(entry, last=event.seq)
         elif event.kind in (Kind.TOOL_CALL, Kind.CELL):
             self._register(entry.addressed(event))
         else:
