@@ -30,6 +30,10 @@ NOT_DECLARED = {
 }
 
 
+NOT_INSTALLED = {"agents": ["openai-agents"]}
+"""The distributions of modules that only `make test-hosts` installs, where the names differ."""
+
+
 def normal(name: str) -> str:
     """The name of a distribution as package indexes compare it."""
     return re.sub(r"[-_.]+", "-", name).lower()
@@ -50,7 +54,7 @@ def imported_modules(folder: Path) -> set[str]:
 
 def imported(folder: Path) -> set[str]:
     """The distributions that the sources of a distribution import."""
-    homes = packages_distributions()
+    homes = NOT_INSTALLED | dict(packages_distributions())
     names = {normal(homes.get(module, [module])[0]) for module in imported_modules(folder / "src")}
     return names - OWN - NOT_DECLARED
 
