@@ -143,7 +143,7 @@ def test_a_file_that_we_made_goes_even_if_it_was_touched(home: Path) -> None:
 def test_what_is_not_ours_is_refused(home: Path) -> None:
     servers = home / ".claude.json"
     servers.write_text('{"mcpServers": {"scroll": {"command": "other-scroll", "args": []}}}')
-    with pytest.raises(BadInput, match="another server is called 'scroll'"):
+    with pytest.raises(BadInput, match="another server called 'scroll'"):
         plan_install("claude-code", "user", home, connection(home))
     assert plan_uninstall("claude-code", "user", home) == []
     servers.write_text("{ no json")
@@ -196,10 +196,10 @@ def test_a_table_that_the_user_put_below_our_server_goes_with_it(home: Path) -> 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('[mcp_servers.scroll]\ncommand = "other-scroll"\n', "another server is called 'scroll'"),
+        ('[mcp_servers.scroll]\ncommand = "other-scroll"\n', "another server called 'scroll'"),
         (
             'mcp_servers = { scroll = { command = "other-scroll" } }\n',
-            "another server is called 'scroll'",
+            "another server called 'scroll'",
         ),
         ("mcp_servers = 3\n", "mcp_servers is not a table"),
         ("mcp_servers = {\n", "it is not TOML"),
@@ -258,7 +258,7 @@ def test_the_command_shows_the_change_and_asks(home: Path) -> None:
     shown = run.invoke(app, ["install", "claude-code", "--dry-run"])
     assert shown.exit_code == 0 and '+    "scroll": {' in shown.stdout and files_of(home) == {}
     refused = run.invoke(app, ["install", "claude-code"])
-    assert refused.exit_code == 1 and "say --yes" in refused.stderr and files_of(home) == {}
+    assert refused.exit_code == 1 and "pass --yes" in refused.stderr and files_of(home) == {}
     done = run.invoke(app, ["install", "claude-code", "--yes", "--json"])
     assert done.exit_code == 0
     report = json.loads(done.stdout)
@@ -459,7 +459,7 @@ def test_a_projects_file_that_is_a_link_out_of_it_is_refused(
     (project / ".gemini/settings.json").symlink_to(mine)
     words = [command, "gemini", "--scope", "project", "--project", str(project), "--yes"]
     refused = CliRunner().invoke(app, words)
-    assert refused.exit_code == 1 and "outside of the project" in refused.stderr
+    assert refused.exit_code == 1 and "outside the project" in refused.stderr
     assert mine.read_text() == '{"theme": "dark"}\n'
 
 

@@ -155,7 +155,7 @@ def test_expand_pages_through_long_texts_and_stays_within_reach(store: Store) ->
         assert (await said(client, "expand", seqs=[1, 5])).count("(session chat-shop-1)") == 2
         page, read = await said(client, "expand", seqs="3-5"), ""
         while goes_on := re.search(
-            r"\((.*) characters of (.*) bytes; expand\(seqs=\"3\", start=(\d+)\) goes on\)", page
+            r"\((.*) characters of (.*) bytes; expand\(seqs=\"3\", start=(\d+)\) continues\)", page
         ):
             read += page.split("\n| ", 1)[1].split("\n\n(")[0]
             page = await said(client, "expand", seqs="3", start=int(goes_on[3]))
@@ -174,7 +174,7 @@ def test_a_page_that_is_full_says_where_to_go_on(
     monkeypatch.setattr(mcp_server, "PAGE_CHARS", 60)
 
     async def work(client: Client) -> None:
-        assert '(the page is full; expand(seqs="2,4") goes on)' in await said(
+        assert '(the page is full; expand(seqs="2,4") continues)' in await said(
             client, "expand", seqs="1,2,4"
         )
 
@@ -305,7 +305,7 @@ def test_expand_holds_a_page_of_a_large_body_only(tmp_path: Path) -> None:
             page = await said(client, "expand", seqs="1", start=20 << 20)
             _, peak = tracemalloc.get_traced_memory()
             tracemalloc.stop()
-            assert "goes on" in page and len(page) < 20_000
+            assert "continues" in page and len(page) < 20_000
             assert peak < 12 << 20
 
         in_process(store, work)

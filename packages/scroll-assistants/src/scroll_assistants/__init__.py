@@ -1,4 +1,3 @@
-"""Doors: how other software reaches a session.
-
-Each module needs the library that it is named after, an extra.
+"""Coding assistants: import and capture their histories, answer their hooks, and serve recall over
+MCP.
 """

@@ -1,7 +1,7 @@
-"""The commands that coding assistants need: watch, install, uninstall, hook and mcp.
+"""The commands for coding assistants: watch, install, uninstall, hook and mcp.
 
 Each is an entry point of the group `scroll_context.commands`. `scroll_commands.txt` has the first
-line of each help text, so that `scroll --help` imports nothing of this.
+line of each help text, so that `scroll --help` does not import this module.
 """
 
 import contextlib
@@ -9,7 +9,6 @@ import datetime as dt
 import os
 import secrets
 import shlex
-import socket
 import sys
 import threading
 from pathlib import Path
@@ -32,6 +31,8 @@ from scroll_context.errors import BadInput
 from scroll_context.log.address import has_password
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scroll_assistants.install import Change, Installed
     from scroll_context.importing.records import ImportReport
 
@@ -66,10 +67,10 @@ tokens_option = click.option(
     type=click.IntRange(200, 20_000),
     default=TOKENS,
     show_default=True,
-    help="The most that a session is told at its start.",
+    help="The largest size of the hand-over at the start of a session.",
 )
 dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Show what would change, and change nothing."
+    "--dry-run", is_flag=True, help="Show the changes without making them."
 )
 
 
@@ -96,8 +97,8 @@ def install(
 ) -> None:
     """Connect a coding assistant: its hooks and its MCP server.
 
-    Its own configuration files are changed: the change is shown first, and what they held before is kept. Installing
-    again changes nothing, or brings the entries up to date.
+    This changes the assistant's own configuration files, after showing the changes. Their previous
+    content is kept. Installing again changes nothing, or updates the entries.
 
     \b
     Examples:
@@ -112,8 +113,8 @@ def install(
         installed_scheme(store).check(store)
         if has_password(store):
             raise BadInput(
-                "the address holds a password, which would stand in the assistant's files; "
-                "put it in ~/.pgpass"
+                "the address contains a password, which would be written into the assistant's "
+                "files; put it in ~/.pgpass"
             )
     place = store if isinstance(store, str) else str(store.expanduser().absolute())
     link = StoreLink(store=place, reach=reach, tokens=tokens)
@@ -123,7 +124,8 @@ def install(
 
         Store(place, create=isinstance(store, Path)).close()
         note(
-            f"{assistant} is connected to {place}; it takes effect when {assistant} is started next"
+            f"{assistant} is connected to {place}; "
+            f"this takes effect the next time you start {assistant}"
         )
 
 
@@ -144,8 +146,8 @@ def uninstall(
 ) -> None:
     """Remove Scroll from an assistant's configuration.
 
-    Only our entries are removed. A file that was not edited since is put back as it was, byte for byte. The store
-    stays.
+    Only the entries of Scroll are removed. A file that nobody edited since is restored byte for
+    byte. The store remains.
 
     \b
     Examples:
@@ -156,11 +158,9 @@ def uninstall(
 
     changes = plan_uninstall(assistant, scope, project.absolute())
     if changes:
-        where = (
-            f"the project {project.absolute()}"
-            if scope == "project"
-            else "all projects of this user"
-        )
+        where = "all projects of this user"
+        if scope == "project":
+            where = f"the project {project.absolute()}"
         note(f"this disconnects {assistant} for {where}; no store is changed")
     _carry_out(changes, "uninstalled", yes=yes, dry_run=dry_run, as_json=as_json)
     for other in connected_scopes(assistant, project.absolute()):
@@ -175,8 +175,9 @@ def uninstall(
 def hook(arguments: tuple[str, ...]) -> None:
     """Handle one event of a coding assistant, which calls this.
 
-    The event is JSON on standard input. What the transcript has had added is recorded; at the start of a session, and
-    after a compaction, the answer is a text that says where the work stands. The status is always 0.
+    The event is JSON on standard input. New lines of the transcript are recorded. At the start of
+    a session, and after a compaction, the answer is a hand-over: a text about the state of the
+    project. The exit status is always 0.
 
     \b
     Example:
@@ -188,9 +189,9 @@ def hook(arguments: tuple[str, ...]) -> None:
 def _carry_out(
     changes: "list[Change]", done: str, *, yes: bool, dry_run: bool, as_json: bool
 ) -> bool:
-    """Show the changes, ask, and make them.
+    """Show the changes, ask for confirmation, and make them.
 
-    Returns whether the files are now as the user wanted them.
+    Returns False if the user declined.
     """
     from scroll_assistants.install import apply
 
@@ -202,9 +203,10 @@ def _carry_out(
     if changes and not (yes or dry_run):
         if as_json or not sys.stdin.isatty():
             raise BadInput(
-                "nothing was changed: say --yes to write this, or --dry-run to see it only"
+                "nothing was changed: pass --yes to write the changes, or --dry-run to see them"
             )
-        if not click.confirm(f"Write {len(changes)} file{'s' * (len(changes) > 1)}?"):
+        count = f"{len(changes)} files" if len(changes) > 1 else "1 file"
+        if not click.confirm(f"Write {count}?"):
             note("nothing was changed")
             return False
     if not dry_run:
@@ -217,19 +219,13 @@ def _carry_out(
     return True
 
 
-# servers -----------------------------------------------------------------------------------------------------
+# servers ------------------------------------------------------------------------------------------
 
 CLIENT_SESSION = "CLAUDE_CODE_SESSION_ID"
-"""The variable in which Claude Code says which session starts the server."""
+"""The environment variable in which Claude Code passes the session that starts the server."""
 
 MCP_TOKEN = "SCROLL_MCP_TOKEN"
-"""The variable with the token of the HTTP server; without it, each run generates one."""
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    return socket.create_server(
-        (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
-    )
+"""The environment variable with the HTTP server's token. Without it, each run generates one."""
 
 
 @click.command(cls=Command)
@@ -240,11 +236,9 @@ def _listening(host: str, port: int) -> socket.socket:
     type=FILE,
     metavar="DIR",
     default=Path(),
-    help="The project whose past is reached.",
+    help="The project whose history is served.",
 )
-@click.option(
-    "--task", metavar="ID", help="The task that is reached, instead of that of a project."
-)
+@click.option("--task", metavar="ID", help="The task to serve, instead of a project's.")
 @click.option(
     "--reach",
     type=click.Choice(["task", "all"]),
@@ -256,12 +250,12 @@ def _listening(host: str, port: int) -> socket.socket:
     "--retention",
     metavar="AGE",
     callback=parse_age,
-    help="Once a day, erase what was recorded longer ago: 90d, 12h or 4w.",
+    help="Once a day, erase events older than this: 90d, 12h or 4w.",
 )
 @click.option(
     "--assistant",
     type=click.Choice(ASSISTANTS),
-    help="Who starts it, so that a search does not find its own question.",
+    help="The assistant that starts the server, so that a search does not return its own question.",
 )
 @click.option("--http", is_flag=True, help="Serve over HTTP instead of standard input and output.")
 @click.option(
@@ -279,7 +273,7 @@ def _listening(host: str, port: int) -> socket.socket:
     "names",
     multiple=True,
     metavar="HOST",
-    help="A further name that HTTP clients may use.",
+    help="Another host name that HTTP clients may use.",
 )
 def mcp(
     store: Place,
@@ -295,8 +289,9 @@ def mcp(
 ) -> None:
     """Serve the store to a coding assistant over MCP.
 
-    Its tools are search, expand, exec and note. Over HTTP a client must send the token of SCROLL_MCP_TOKEN as
-    `Authorization: Bearer TOKEN`; without that variable one is made up for this run and printed.
+    Its tools are search, expand, exec and note. Over HTTP a client must send the token in
+    SCROLL_MCP_TOKEN as `Authorization: Bearer TOKEN`. If that variable is not set, a token is
+    generated for this run and printed.
 
     \b
     Example:
@@ -307,6 +302,7 @@ def mcp(
 
     from scroll_assistants.mcp_server import RecallServer, serve_http, serve_stdio
     from scroll_assistants.project import project_task
+    from scroll_context.connections import listen
     from scroll_context.upkeep.retention import Retention
 
     with (
@@ -324,14 +320,14 @@ def mcp(
         if not http:
             anyio.run(serve_stdio, server)
             return
-        with _listening(host, port) as listening:
-            token = os.environ.get(MCP_TOKEN) or secrets.token_urlsafe(32)
-            shown = "the one of SCROLL_MCP_TOKEN" if os.environ.get(MCP_TOKEN) else token
-            where = f"[{host}]" if ":" in host else host
-            note(
-                f"serving http://{where}:{listening.getsockname()[1]}/mcp for task {server.task}, token: {shown}"
-            )
-            anyio.run(serve_http, server, listening, token, (where, *names))
+        with listen(host, port) as listening:
+            own_token = os.environ.get(MCP_TOKEN)
+            token = own_token or secrets.token_urlsafe(32)
+            token_text = "the one in SCROLL_MCP_TOKEN" if own_token else token
+            host_name = f"[{host}]" if ":" in host else host
+            address = f"http://{host_name}:{listening.getsockname()[1]}/mcp"
+            note(f"serving {address} for task {server.task}, token: {token_text}")
+            anyio.run(serve_http, server, listening, token, (host_name, *names))
 
 
 @click.command(cls=Command)
@@ -342,9 +338,9 @@ def mcp(
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="How often to look where the system does not report changes.",
+    help="How often to check the files if the system does not report changes.",
 )
-@click.option("--once", is_flag=True, help="Record what is new and end.")
+@click.option("--once", is_flag=True, help="Record new messages and exit.")
 @click.option("--keep-secrets", is_flag=True, help="Do not replace keys and tokens by markers.")
 @click.option(
     "--mine", is_flag=True, help="The FILEs are your own history: the user in them is you."
@@ -362,11 +358,12 @@ def watch(
 ) -> None:
     """Follow the histories of coding assistants as they grow.
 
-    Records what Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw write, or what is added to the FILEs,
-    until it is stopped with Ctrl-C. Each file is read from where it stood, so it may be killed and started again at any
-    time: nothing is lost or recorded twice. Where the system does not report changes, the files are looked at every two
-    seconds. Assistants that have hooks (`scroll install`) need no watching. As with `scroll
-    import`, the user in FILEs that you name is you only with --mine.
+    Records new messages of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw, or new
+    content of the FILEs, until you press Ctrl-C. It resumes each file where it stopped, so you can
+    kill and restart it at any time: nothing is lost or recorded twice. If the system does not
+    report changes, the files are checked every two seconds. Assistants with hooks
+    (`scroll install`) need no watching. As with `scroll import`, the user in FILEs that you name is
+    you only with --mine.
 
     \b
     Examples:
@@ -376,60 +373,70 @@ def watch(
     """
     from scroll_assistants.importers.capture import installed, places
     from scroll_assistants.importers.capture import watch as follow
-    from scroll_context.importing.layouts import detect
     from scroll_context.store import Store
 
-    missing = [file for file in files if not file.is_file()]
-    if missing:
-        raise click.BadParameter(f"{missing[0]} is no file", param_hint="FILE")
-    named = [str(file.absolute()) for file in files]
-    for file in named:
-        if not detect(Path(file), Path(file).suffix).can_be_followed:
-            raise BadInput(
-                f"{file} is not a history of an assistant; `scroll import {shlex.quote(file)}` reads it"
-            )
+    _check_histories(files)
+    paths = [str(file.absolute()) for file in files]
 
     def listing() -> list[str]:
-        return named or [file for history in installed() for file in history.files]
+        return paths or [file for history in installed() for file in history.files]
 
-    folders = sorted({file.absolute().parent for file in files}) or [
-        folder for _, folder, _ in places()
-    ]
+    folders = sorted({file.absolute().parent for file in files})
     stop = threading.Event()
-
-    noted: dict[str, str] = {}
-
-    def tell(report: "ImportReport") -> None:
-        trouble = report.error or report.left
-        if trouble and noted.get(report.file) != trouble:
-            note(visible(f"{report.file}: {trouble}; it is tried again"))
-        noted[report.file] = trouble
-        if report.added or report.bad:
-            if as_json:
-                print_line(report)
-            else:
-                bad = f", {report.bad:,} lines cannot be read" if report.bad else ""
-                echo(visible(f"{report.file}: {report.added:,} events{bad}"))
-
     with Store(store, create=True) as opened:
         if once:
             stop.set()
         else:
-            note(f"following {len(listing()):,} files into {store}; Ctrl-C ends it")
+            note(f"following {len(listing()):,} files into {store}; press Ctrl-C to stop")
         follow(
             opened,
             listing,
             stop=stop,
-            on_report=tell,
-            folders=folders,
+            on_report=_report_printer(as_json=as_json),
+            folders=folders or [folder for _, folder, _ in places()],
             every=every,
             redact=not keep_secrets,
-            mine=mine or not named,
+            mine=mine or not paths,
         )
 
 
+def _check_histories(files: tuple[Path, ...]) -> None:
+    """Refuse a file that is missing or that no assistant writes."""
+    from scroll_context.importing.layouts import detect
+
+    for file in files:
+        if not file.is_file():
+            raise click.BadParameter(f"{file} is not a file", param_hint="FILE")
+    for path in (file.absolute() for file in files):
+        if not detect(path, path.suffix).can_be_followed:
+            raise BadInput(
+                f"{path} is not a history of an assistant; "
+                f"`scroll import {shlex.quote(str(path))}` reads it"
+            )
+
+
+def _report_printer(*, as_json: bool) -> "Callable[[ImportReport], None]":
+    """A function that prints the report of each capture, and each problem once."""
+    problems: dict[str, str] = {}
+
+    def print_report(report: "ImportReport") -> None:
+        problem = report.error or report.left
+        if problem and problems.get(report.file) != problem:
+            note(visible(f"{report.file}: {problem}; it will be tried again"))
+        problems[report.file] = problem
+        if not (report.added or report.bad):
+            return
+        if as_json:
+            print_line(report)
+            return
+        bad = f", {report.bad:,} lines cannot be read" if report.bad else ""
+        echo(visible(f"{report.file}: {report.added:,} events{bad}"))
+
+    return print_report
+
+
 def checks(project: Path) -> "list[Installed]":
-    """What `scroll doctor` shows about the assistants on this machine."""
+    """The assistants on this machine, for `scroll doctor`."""
     from scroll_assistants.install import examine_assistants
 
     return examine_assistants(project)

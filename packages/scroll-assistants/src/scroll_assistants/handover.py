@@ -1,20 +1,19 @@
-"""Where the work in a project stands, as a text for an assistant that begins or has just lost its
-past.
+"""The hand-over: a text about the state of a project, for an assistant that starts or has just been
+compacted.
 
-It says, each with its seq: the last requests of the user in their own words, what the assistant
-said last, tasks that are open, files that were changed, decisions, and what the user asked for once
-and for all. After a compaction it names the seqs that are no longer seen. It ends with how to
-search. Everything is read from the log; texts are clipped, never rephrased. The number of events
-that are read is bounded, and so is the text.
+It lists, each with its seq: the user's last requests verbatim, the assistant's last reply, open
+tasks, changed files, decisions, and standing instructions. After a compaction it names the seqs of
+the session. It ends with instructions for searching. Everything is read from the log; texts are
+clipped, never rephrased. The number of events that are read is bounded, and so is the text.
 
-Only own sessions and captured assistants are read: words from imported files have no place in it.
-The session that goes on is the latest by time, since `import --all` records one assistant after the
-other. Every quoted text begins behind a seq or a bullet, and each further line of it is marked, so
+Only own sessions and captured assistants are read; the hand-over never quotes imported files. The
+session to continue is the latest by time, since `import --all` records one assistant after the
+other. Every quoted text begins after a seq or a bullet, and each further line of it is marked, so
 no text can pass for a heading or for another entry.
 
-An assistant waits for this, and importing msgspec alone takes longer than all of its queries. So it
-imports little and reads through a function that runs a SELECT: `EventLog.query`, or a bare
-connection to the log file.
+An assistant waits for this, and importing msgspec alone takes longer than all of its queries. So
+this module imports little and reads through a function that runs a SELECT: `EventLog.query`, or a
+bare connection to the log file.
 """
 
 import json
@@ -32,20 +31,25 @@ from scroll_context.text.words import clip, prose, sentences
 Query = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
 """Runs one SELECT on the log."""
 
-READ_EVENTS = 400  # of the session whose work goes on
-READ_TURNS = 600  # of the user in this project that are searched for standing instructions,
-NEWEST = 12_000  # among so many events of its latest sessions,
-SESSIONS = 100  # of which there are so many at most
+# The number of events that are read from the session to continue.
+READ_EVENTS = 400
+# Standing instructions are searched for in so many user turns, among the newest events of at most
+# so many sessions.
+READ_TURNS = 600
+NEWEST = 12_000
+SESSIONS = 100
 REQUESTS = 4
-REQUEST_CHARS = 1_200  # of one request; a longer one is cut, with its seq
-LISTED = 8  # of files, tasks, decisions and instructions
-BYTES_A_TOKEN = (
-    3  # on the safe side: English has more, and a CJK character is a token of three bytes
-)
+# A longer request is cut, with its seq.
+REQUEST_CHARS = 1_200
+# The most files, tasks, decisions and instructions in each list.
+LISTED = 8
+# A low estimate: English has more bytes per token, and a CJK character is a token of three bytes.
+BYTES_A_TOKEN = 3
 
 HOW_TO_SEARCH = (
-    "To see more, call the tools of the MCP server `scroll`: `search` (words) finds anything that was said or done in "
-    "this project, `expand` gives the exact text at seqs. Search before you ask the user again, or redo work."
+    "To see more, call the tools of the MCP server `scroll`: `search` (words) finds anything that "
+    "was said or done in this project, `expand` gives the exact text at seqs. Search before you "
+    "ask the user again, or redo work."
 )
 _EARLIER = (
     "What Scroll recorded of earlier work in this project; what the user says now comes before it."
@@ -58,18 +62,19 @@ _CHANGING = frozenset(
 _FILE = re.compile(r'"(?:file_path|notebook_path|target_file|path)"\s*:\s*"((?:[^"\\]|\\.)+)"')
 _PATCHED = re.compile(r"\*\*\* (?:Update|Add|Delete) File: (.+?)(?:\\n|\n|$)")
 _DECISION = re.compile(
-    r"\b(?:decid(?:ed|e to)|decision|we(?:'ll| will)? (?:go|stick) with|let's (?:go with|use|keep|drop)|settled on|"
-    r"agreed (?:on|to)|chose|going with)\b",
+    r"\b(?:decid(?:ed|e to)|decision|we(?:'ll| will)? (?:go|stick) with"
+    r"|let's (?:go with|use|keep|drop)|settled on|agreed (?:on|to)|chose|going with)\b",
     re.IGNORECASE,
 )
 _CUT = "… (cut; `expand` has all)"
-_FURTHER_LINE = "\n  > "  # before the second line of a quoted text, and each behind it
+# Separates the lines of a quoted text.
+_FURTHER_LINE = "\n  > "
 _END_MARK = re.compile(r"<\s*/\s*scroll-context\s*>", re.IGNORECASE)
 _DONE = ("completed", "done", "deleted", "cancelled")
 
 
 class _Row(NamedTuple):
-    """One event, as far as it is shown."""
+    """The columns of an event that the hand-over uses."""
 
     seq: int
     at: str
@@ -82,99 +87,108 @@ class _Row(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A heading, its lines with the most important one first, and its share of the text in percent."""
+    """A section of the text: its heading, and its lines with the most important first."""
 
     heading: str
     lines: list[str]
+    # In percent of the text.
     share: int
 
 
 def handover(
     query: Query, *, task: str, session: str, source: str, tokens: int, folder: str = ""
 ) -> str:
-    """The context for a session that begins; "" when nothing is known.
+    """The context for a session that starts; "" if nothing is recorded.
 
     `task` is the project, or "" for all of them; `source` is startup, resume, clear or compact.
     After `clear` only standing instructions are named, since the user has asked for an empty slate.
     """
     turns = _turns(query, task)
-    goes_on = source in ("compact", "resume") and any(turn.session == session for turn in turns)
-    last = (
-        session
-        if goes_on
-        else next((turn.session for turn in turns if turn.session != session), "")
+    other_sessions = (turn.session for turn in turns if turn.session != session)
+    is_same_session = source in ("compact", "resume") and any(
+        turn.session == session for turn in turns
     )
     parts: list[_Part] = []
-    if goes_on:
+    if is_same_session:
         parts.append(_Part("Recorded word for word", [_span(query, session)], 6))
+    last = session if is_same_session else next(other_sessions, "")
     if last and source != "clear":
-        said = _session(query, task, last)
-        calls = [event for event in said if event.kind == "tool_call"]
-        spoken = [
-            row
-            for row in said
-            if row.kind == "conversation" and (row.is_from_user or row.role == "assistant")
-        ]
-        requests = [event for event in spoken if event.is_from_user][:REQUESTS]
-        replies = [event for event in spoken if event.role == "assistant"][:1]
-        decisions = [*_notes(query, task), *islice(_decisions(spoken), LISTED)]
-        where = "" if goes_on else f" (session {_line(last, 80)})"
-        parts += [
-            _Part(
-                f"The user's last requests, verbatim, newest first{where}",
-                [_request(row) for row in requests],
-                40,
-            ),
-            _Part(
-                "The assistant's last words",
-                [f"[{row.seq}] {_line(row.text, 400)}" for row in replies],
-                9,
-            ),
-            _Part("Open tasks", _open_tasks(calls)[:LISTED], 10),
-            _Part("Files changed, newest first", _files(calls, folder), 8),
-            _Part("Decisions, newest first", decisions, 12),
-        ]
+        where = "" if is_same_session else f" (session {_line(last, 80)})"
+        parts += _session_parts(query, task, last, where, folder)
     in_time = sorted(turns, key=lambda turn: (turn.at, turn.seq))
     instructions = standing((turn.seq, turn.text) for turn in in_time)[-LISTED:]
     bullets = [f"- [{seq}] {_line(text, 200)}" for seq, text in reversed(instructions)]
     parts.append(_Part("Standing instructions of the user, newest first", bullets, 15))
-    opening = _COMPACTED if goes_on and source == "compact" else _EARLIER
+    opening = _COMPACTED if is_same_session and source == "compact" else _EARLIER
     around = len(opening) + len(HOW_TO_SEARCH) + len(OPENING) + len(CLOSING) + 5
     body = _fitted(parts, BYTES_A_TOKEN * tokens - around)
-    lines = [_END_MARK.sub("(end)", line) for line in body]  # a message may have quoted it
-    return "\n".join([OPENING, opening, *lines, "", HOW_TO_SEARCH, CLOSING]) if body else ""
+    if not body:
+        return ""
+    # A message may have quoted the closing mark.
+    lines = [_END_MARK.sub("(end)", line) for line in body]
+    return "\n".join([OPENING, opening, *lines, "", HOW_TO_SEARCH, CLOSING])
 
 
-# reading ------------------------------------------------------------------------------------------------
+def _session_parts(
+    query: Query, task: str, session: str, where: str, folder: str
+) -> Iterator[_Part]:
+    """The sections about the session to continue."""
+    rows = _session(query, task, session)
+    calls = [row for row in rows if row.kind == "tool_call"]
+    spoken = [
+        row
+        for row in rows
+        if row.kind == "conversation" and (row.is_from_user or row.role == "assistant")
+    ]
+    requests = [row for row in spoken if row.is_from_user][:REQUESTS]
+    replies = [row for row in spoken if row.role == "assistant"][:1]
+    yield _Part(
+        f"The user's last requests, verbatim, newest first{where}",
+        [_request(row) for row in requests],
+        40,
+    )
+    yield _Part(
+        "The assistant's last words",
+        [f"[{row.seq}] {_line(row.text, 400)}" for row in replies],
+        9,
+    )
+    yield _Part("Open tasks", _open_tasks(calls)[:LISTED], 10)
+    yield _Part("Files changed, newest first", _files(calls, folder), 8)
+    decisions = [*_notes(query, task), *islice(_decisions(spoken), LISTED)]
+    yield _Part("Decisions, newest first", decisions, 12)
+
+
+# reading ------------------------------------------------------------------------------------------
 
 _COLUMNS = (
     f"seq, created_at, session_id, kind, role, name, substr(content, 1, 20000), {FROM_USER_SQL}"
 )
-_SAID = "content NOT IN ('', '[erased]') AND metadata NOT LIKE '%\"echo\":t%'"
+_HAS_TEXT = "content NOT IN ('', '[erased]') AND metadata NOT LIKE '%\"echo\":t%'"
 
 
 _LATEST_SESSIONS = f"""
     WITH RECURSIVE names(id) AS (
         SELECT min(session_id) FROM event
-        UNION ALL SELECT (SELECT min(session_id) FROM event WHERE session_id > id) FROM names WHERE id IS NOT NULL
+        UNION ALL
+        SELECT (SELECT min(session_id) FROM event WHERE session_id > id)
+        FROM names WHERE id IS NOT NULL
     )
     SELECT id FROM names JOIN event ON seq = (SELECT max(seq) FROM event WHERE session_id = id)
     WHERE instr(id, '/') = 0 AND EXISTS (
         SELECT 1 FROM event WHERE seq IN (
-            (SELECT max(seq) FROM event WHERE session_id = id), (SELECT min(seq) FROM event WHERE session_id = id)
+            (SELECT max(seq) FROM event WHERE session_id = id),
+            (SELECT min(seq) FROM event WHERE session_id = id)
         ) AND ? IN ('', task_id) AND {NOT_IMPORTED_SQL}
     )
     ORDER BY created_at DESC, seq DESC LIMIT ?"""
-"""The sessions whose last events are the latest by time, of those that the user's own work began or
-ended. A file may bring any number of sessions with times to come: they would take all the places.
-Each name costs a step in the index of sessions. A session with a slash in its name is a
-sub-agent's, to whom the user does not speak."""
+"""The sessions with the latest last events, if the user's own work began or ended them. Without
+that condition, a file with many sessions dated in the future would take all the places. Each
+session name costs a step in the index of sessions. A session with a slash in its name belongs to a
+sub-agent, to whom the user does not speak."""
 
 
 def _turns(query: Query, task: str) -> list[_Row]:
-    """Turns of the user in the latest sessions, those of the latest session first, the newest of
-    each first.
-    """
+    """User turns of the latest sessions, latest session first, newest turn of each first."""
     turns: list[_Row] = []
     left = NEWEST
     for (session,) in list(query(_LATEST_SESSIONS, [task, SESSIONS])):
@@ -192,8 +206,9 @@ def _turns(query: Query, task: str) -> list[_Row]:
         )
         left -= size
         rows = query(
-            f"SELECT {_COLUMNS} FROM event WHERE session_id = ? AND seq > ? AND ? IN ('', task_id) AND {FROM_USER_SQL} "
-            f"AND {_SAID} ORDER BY seq DESC LIMIT ?",
+            f"SELECT {_COLUMNS} FROM event WHERE session_id = ? AND seq > ? "
+            f"AND ? IN ('', task_id) AND {FROM_USER_SQL} AND {_HAS_TEXT} "
+            "ORDER BY seq DESC LIMIT ?",
             [session, first, task, READ_TURNS - len(turns)],
         )
         turns += [_Row(*row) for row in rows]
@@ -201,10 +216,11 @@ def _turns(query: Query, task: str) -> list[_Row]:
 
 
 def _session(query: Query, task: str, session: str) -> list[_Row]:
-    """What was said and called in a session, newest first."""
+    """The messages and tool calls of a session, newest first."""
     rows = query(
-        f"SELECT {_COLUMNS} FROM event WHERE session_id = ? AND kind IN ('conversation', 'tool_call') "
-        f"AND ? IN ('', task_id) AND {_SAID} AND {NOT_IMPORTED_SQL} ORDER BY seq DESC LIMIT ?",
+        f"SELECT {_COLUMNS} FROM event WHERE session_id = ? "
+        "AND kind IN ('conversation', 'tool_call') AND ? IN ('', task_id) "
+        f"AND {_HAS_TEXT} AND {NOT_IMPORTED_SQL} ORDER BY seq DESC LIMIT ?",
         [session, task, READ_EVENTS],
     )
     return [_Row(*row) for row in rows]
@@ -219,20 +235,20 @@ def _span(query: Query, session: str) -> str:
 
 
 def _notes(query: Query, task: str) -> list[str]:
-    """What was kept with the tool `note`, newest first."""
+    """Notes that were recorded with the tool `note`, newest first."""
     rows = query(
         "SELECT seq, substr(content, 1, 1000) FROM event WHERE session_id = ? AND kind = 'note' "
-        f"AND {_SAID} AND {NOT_IMPORTED_SQL} ORDER BY seq DESC LIMIT 3",
+        f"AND {_HAS_TEXT} AND {NOT_IMPORTED_SQL} ORDER BY seq DESC LIMIT 3",
         [f"notes-{task}"],
     )
     return [f"- [{seq}] note: {_line(text, 200)}" for seq, text in rows]
 
 
-# telling ------------------------------------------------------------------------------------------------
+# writing ------------------------------------------------------------------------------------------
 
 
 def _line(text: str, length: int) -> str:
-    """A text on one line, without characters that are not seen."""
+    """A text on one line, without invisible characters."""
     return clip(printable(text), length)
 
 
@@ -245,41 +261,37 @@ def _request(row: _Row) -> str:
 
 
 def _files(calls: Sequence[_Row], folder: str) -> list[str]:
-    """A line with the files that calls changed, newest first, relative to the project where they
-    lie in it.
+    """A line with the files that calls changed, newest first. Paths inside the project are relative
+    to it.
     """
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     for call in calls:
-        names = _FILE.findall(call.text) if call.name in _CHANGING else _PATCHED.findall(call.text)
-        for name in names:
+        pattern = _FILE if call.name in _CHANGING else _PATCHED
+        for name in pattern.findall(call.text):
             path = name.replace("\\\\", "\\")
-            is_inside = folder and path.startswith((f"{folder}/", f"{folder}\\"))
-            found[_line(path[len(folder) + 1 :] if is_inside else path, 300)] = None
-    return [f"- {', '.join(islice(found, LISTED))}"] if found else []
+            if folder and path.startswith((f"{folder}/", f"{folder}\\")):
+                path = path[len(folder) + 1 :]
+            paths[_line(path, 300)] = None
+    return [f"- {', '.join(islice(paths, LISTED))}"] if paths else []
 
 
 def _open_tasks(calls: Sequence[_Row]) -> list[str]:
     """The tasks on the assistant's own list that are not done.
 
-    It writes the list whole, or task by task.
+    Assistants write the complete list, or task by task.
     """
     states: dict[str, str] = {}
     created: list[str] = []
     for call in calls:
         if call.name in ("TodoWrite", "write_todos", "update_plan"):
-            items = _arguments(call).get("todos") or _arguments(call).get("plan") or []
-            return [
-                f"- {_line(str(item.get('content') or item.get('step') or item.get('description')), 160)}"
-                for item in items
-                if isinstance(item, dict) and item.get("status") not in _DONE
-            ]
+            return _open_items(_arguments(call))
         if call.name == "TaskUpdate":
-            states.setdefault(
-                str(_arguments(call).get("taskId")), str(_arguments(call).get("status"))
-            )
+            update = _arguments(call)
+            states.setdefault(str(update.get("taskId")), str(update.get("status")))
         elif call.name == "TaskCreate":
             created.append(str(_arguments(call).get("subject")))
-    created.reverse()  # they are numbered from 1 in the order in which they were made
+    # Tasks are numbered from 1 in the order of their creation; calls come newest first.
+    created.reverse()
     return [
         f"- {_line(subject, 160)}"
         for number, subject in enumerate(created, 1)
@@ -287,52 +299,68 @@ def _open_tasks(calls: Sequence[_Row]) -> list[str]:
     ]
 
 
+def _open_items(arguments: dict[str, Any]) -> list[str]:
+    """The items of a complete list that are not done."""
+    lines = []
+    for item in arguments.get("todos") or arguments.get("plan") or []:
+        if isinstance(item, dict) and item.get("status") not in _DONE:
+            text = item.get("content") or item.get("step") or item.get("description")
+            lines.append(f"- {_line(str(text), 160)}")
+    return lines
+
+
 def _arguments(call: _Row) -> dict[str, Any]:
     try:
-        found = json.loads(call.text)
+        arguments = json.loads(call.text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return arguments if isinstance(arguments, dict) else {}
 
 
 def _decisions(spoken: Iterable[_Row]) -> Iterator[str]:
-    """Sentences that tell a choice, each with its speaker, newest first."""
-    known: set[str] = set()
+    """Sentences that state a decision, each with its speaker, newest first."""
+    seen: set[str] = set()
     for row in spoken:
         if not _DECISION.search(row.text):
             continue
+        speaker = "user" if row.is_from_user else "assistant"
         for sentence in sentences(prose(row.text[:4_000])):
             text = _line(sentence, 200)
-            if text not in known and _DECISION.search(sentence) and not sentence.endswith("?"):
-                known.add(text)
-                yield f"- [{row.seq}] {'user' if row.is_from_user else 'assistant'}: {text}"
+            is_decision = _DECISION.search(sentence) and not sentence.endswith("?")
+            if is_decision and text not in seen:
+                seen.add(text)
+                yield f"- [{row.seq}] {speaker}: {text}"
 
 
 def _fitted(parts: Sequence[_Part], room: int) -> list[str]:
-    """The parts within so many bytes: each within its share and what those before it have left
-    over.
+    """The lines of the parts within `room` bytes.
 
-    A first line that is too long is cut; of the others as many are told as fit.
+    Each part has its share and the bytes that the parts before it did not use. A first line that is
+    too long is cut; further lines are added as long as they fit.
     """
     lines: list[str] = []
     left = 0
     for part in parts:
         left += room * part.share // 100
         used = len(part.heading.encode()) + 5
-        kept: list[str] = []
+        body: list[str] = []
         for line in filter(None, part.lines):
             size = len(line.encode()) + 1
-            if used + size > left:
-                if not kept and left - used > 60:
-                    room_here = left - used - len(_CUT.encode()) - 1
-                    kept.append(
-                        line.removesuffix(_CUT).encode()[:room_here].decode(errors="ignore") + _CUT
-                    )
-                    used = left
-                break
-            kept.append(line)
-            used += size
-        if kept:
-            lines += ["", f"## {part.heading}", *kept]
+            if used + size <= left:
+                body.append(line)
+                used += size
+                continue
+            if not body and left - used > 60:
+                body.append(_cut(line, left - used - 1))
+                used = left
+            break
+        if body:
+            lines += ["", f"## {part.heading}", *body]
             left -= used
     return lines
+
+
+def _cut(line: str, room: int) -> str:
+    """The beginning of a line, with the mark of a cut, within `room` bytes."""
+    beginning = line.removesuffix(_CUT).encode()[: room - len(_CUT.encode())]
+    return beginning.decode(errors="ignore") + _CUT

@@ -1,15 +1,15 @@
-"""What a coding assistant calls at its events: capture what was said, and hand over where the work
-stands.
+"""The command that a coding assistant runs at its events: it captures the transcript and answers
+with a hand-over.
 
 `scroll hook ASSISTANT --store DIR` reads one event as JSON from standard input. At the start of a
 session, and again after a compaction, it answers with a bounded context (handover.py). At every
 other event it only captures: it reads the assistant's transcript from where the last capture
-stopped. No model is asked for anything.
+stopped. It calls no model.
 
 An assistant waits for its hooks, so this module imports next to nothing until it has to. A capture
-goes on in a forked process while the hook has already answered; the transcript lies on disk, so
-whatever a capture misses the next one reads. A hook never breaks the assistant: on any fault it
-writes a line to the log of hooks, says nothing, and ends with status 0.
+continues in a forked process after the hook has answered. The transcript is on disk, so the next
+capture reads whatever one misses. A hook never breaks the assistant: on any fault it writes a line
+to the hook log, prints nothing, and exits 0.
 """
 
 import gc
@@ -21,15 +21,18 @@ from typing import Any
 from scroll_context.folders import state_folder
 
 ASSISTANTS = ("claude-code", "codex", "gemini", "cursor")
-TOKENS = 1_500  # of the context that is handed over
-# how long a capture waits for a session that is being written; the next capture reads the rest
+# The size of the hand-over.
+TOKENS = 1_500
+# How long a capture waits for a session that is being written. The next capture reads the rest.
 LEASE_SECONDS = 0.1
-ATTEMPTS = 100  # of a capture at the end of a session, after which no other may come for long
-FREQUENT = ("posttooluse", "aftertool")  # events of which many come in a second
-PAUSE_SECONDS = (
-    5.0  # between the captures of these; the other events, and the next of these, read the rest
-)
-LOG_BYTES = 256 << 10  # of the log of hooks, which then begins anew
+# At the end of a session a capture tries often, since the next one may not come for a long time.
+ATTEMPTS = 100
+# Many of these events come in a second, so their captures pause. The other events, and the next one
+# of these, read the rest.
+FREQUENT = ("posttooluse", "aftertool")
+PAUSE_SECONDS = 5.0
+# When the hook log is larger than this, it starts again from empty.
+LOG_BYTES = 256 << 10
 # The variable in which `scroll wrap` names the store that its gateway records the session in.
 GATEWAY_STORE = "SCROLL_GATEWAY_STORE"
 USAGE = "scroll hook ASSISTANT --store DIR [--reach task|all] [--tokens N]"
@@ -40,12 +43,13 @@ def main(arguments: list[str]) -> int:
 
     The status is always 0: anything else would be shown to the user, or stop the assistant.
     """
-    gc.disable()  # there is no garbage worth collecting in a tenth of a second
+    # There is no garbage worth collecting in a tenth of a second.
+    gc.disable()
     try:
         assistant, options = _parsed(arguments)
         event = json.loads(sys.stdin.buffer.read() or b"{}")
         if not isinstance(event, dict):
-            raise ValueError("the event on standard input is no JSON object")
+            raise ValueError("the event on standard input is not a JSON object")
         store = located(options["store"])
         if "://" not in store and not os.path.isdir(store):
             raise ValueError(f"there is no store in {store}")
@@ -56,9 +60,8 @@ def main(arguments: list[str]) -> int:
             attempts = ATTEMPTS if name == "sessionend" else 1
             _in_background(lambda: capture(assistant, store, transcript, attempts))
         if name == "sessionstart":
-            _answer(
-                assistant, event, context(store, event, options["reach"], int(options["tokens"]))
-            )
+            text = context(store, event, options["reach"], int(options["tokens"]))
+            _answer(assistant, event, text)
     except Exception as error:  # noqa: BLE001 - whatever it is, the assistant must not notice
         record(error)
     return 0
@@ -113,15 +116,16 @@ def _answer(assistant: str, event: dict[str, Any], text: str) -> None:
     sys.stdout.flush()
 
 
-# capture ------------------------------------------------------------------------------------------------
+# capture ------------------------------------------------------------------------------------------
 
 
 def _in_background(work: Any) -> None:
-    """Do the work in a process of its own, which outlives this one and holds none of the
-    assistant's pipes.
+    """Run the work in a forked process, which outlives this one and holds none of the assistant's
+    pipes.
     """
     if os.fork():
         return
+    # The forked process must not return into its parent's code.
     try:
         os.setsid()
         gc.enable()
@@ -129,14 +133,14 @@ def _in_background(work: Any) -> None:
         for stream in (0, 1, 2):
             os.dup2(silence, stream)
         work()
-    except BaseException as error:  # noqa: BLE001 - a forked process must not return into its parent's code
+    except BaseException as error:  # noqa: BLE001
         record(error)
     finally:
         os._exit(0)
 
 
 def is_due(transcript: str) -> bool:
-    """Whether the last capture at a frequent event was long enough ago; then this one counts as the
+    """Whether the last capture at a frequent event was long enough ago. If so, this one becomes the
     last.
     """
     import time
@@ -181,29 +185,30 @@ def last_capture(assistant: str, store: str) -> str:
 
 
 def located(store: str) -> str:
-    """The address of a shared store as it is; of a folder the whole path."""
+    """The address of a shared store as it is, or the absolute path of a folder."""
     return store if "://" in store else os.path.abspath(os.path.expanduser(store))
 
 
 def capture(assistant: str, store: str, transcript: str, attempts: int = 1) -> None:
-    """Record what the transcript, and those of its sub-agents, hold beyond the last capture."""
-    from scroll_assistants.importers import capture as read_on
+    """Record new lines of the transcript and of its sub-agents' transcripts."""
+    from scroll_assistants.importers import capture as capture_file
     from scroll_context.store import Store
 
     with Store(store, lock_timeout=LEASE_SECONDS) as opened:
         for _ in range(attempts):
-            if not read_on(opened, transcript, wait=LEASE_SECONDS).left:
+            report = capture_file(opened, transcript, wait=LEASE_SECONDS)
+            if not report.left:
                 _touch(last_capture(assistant, store))
                 break
     if attempts > 1 and os.path.exists(_stamp(transcript)):
         os.unlink(_stamp(transcript))
 
 
-# context ------------------------------------------------------------------------------------------------
+# context ------------------------------------------------------------------------------------------
 
 
 def context(store: str, event: dict[str, Any], reach: str, tokens: int) -> str:
-    """Where the work stands, for the project that the assistant was started in."""
+    """The hand-over for the project that the assistant was started in."""
     from scroll_assistants.handover import handover
     from scroll_assistants.project import project_task
 
@@ -224,8 +229,9 @@ def context(store: str, event: dict[str, Any], reach: str, tokens: int) -> str:
 
 
 def _reader(store: str) -> tuple[Any, Any]:
-    """A function that runs a SELECT on the log, and one that closes it; opening the log itself
-    takes 60 ms more.
+    """A function that runs a SELECT on the log, and a function that closes it.
+
+    The log file is read directly, since opening an EventLog takes 60 ms more.
     """
     import sqlite3
 
@@ -240,33 +246,34 @@ def _reader(store: str) -> tuple[Any, Any]:
         database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
         database.execute("SELECT 1 FROM event LIMIT 1")
         return database.execute, database.close
-    except sqlite3.DatabaseError:  # on a server, or on a medium that cannot be written
+    except sqlite3.DatabaseError:
+        # The store is on a server, or on a medium that cannot be written.
         from scroll_context.store import open_log
 
         log = open_log(store)
         return log.query, log.close
 
 
-# faults -------------------------------------------------------------------------------------------------
+# faults -------------------------------------------------------------------------------------------
 
 
 def log_file() -> str:
-    """The file that faults of hooks are written to. It never holds what was said."""
+    """The hook log, which lists faults of hooks. It never contains messages."""
     return os.path.join(state_folder(), "hooks.log")
 
 
 def record(error: BaseException) -> None:
-    """Write a line about a fault; where even that fails, there is nothing left to do."""
+    """Write a line about a fault. If even that fails, there is nothing left to do."""
     import time
 
     try:
         path = log_file()
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         is_long = os.path.exists(path) and os.path.getsize(path) > LOG_BYTES
-        with open(
-            path, "w" if is_long else "a", encoding="utf-8", errors="backslashreplace"
-        ) as file:
+        mode = "w" if is_long else "a"
+        with open(path, mode, encoding="utf-8", errors="backslashreplace") as file:
             moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            file.write(f"{moment} {type(error).__name__}: {' '.join(str(error).split())[:500]}\n")
+            message = " ".join(str(error).split())[:500]
+            file.write(f"{moment} {type(error).__name__}: {message}\n")
     except OSError:
         return

@@ -1,15 +1,15 @@
-"""Connect coding assistants to a store: their own configuration files get an MCP server and hooks,
-and lose them again.
+"""Connect coding assistants to a store: add an MCP server and hooks to their configuration files,
+and remove them.
 
-Each assistant is a table of entries: which file, where in it, what value. A file is changed by
-inserting these entries and nothing else (json_edit.py). What a file held before, and the hash of
-what it became, are kept in the user's state folder. So uninstalling puts back the exact bytes when
-the file was not edited since, and otherwise takes out only what is ours. Installing again first
-undoes, in memory, what is there: it is idempotent, and changes options in place.
+Each assistant is a table of entries: a file, a place in it, and a value. A file is changed by
+inserting these entries and nothing else (json_edit.py). The previous content of a file and the hash
+of its new content are kept in the user's state folder. So uninstalling restores the exact bytes if
+the file was not edited since, and otherwise removes only our entries. Installing again first undoes
+the installation in memory: it is idempotent, and changes options in place.
 
 The folders are those of the assistants on Linux, macOS and Windows, which are the same below the
-user's home. Entries hold absolute paths of this machine, so in a project they go to files that are
-not shared where the assistant has such.
+user's home. Entries contain absolute paths of this machine, so in a project they go to files that
+are not shared, if the assistant has such files.
 """
 
 import datetime as dt
@@ -38,8 +38,11 @@ from scroll_context.log.address import printable_place
 from scroll_context.store import open_log
 
 SettingsScope = Literal["user", "project"]
-NAME = "scroll"  # of our MCP server in every configuration
-HOOK_SECONDS = 10  # after which an assistant gives up on a hook
+SCOPES: tuple[SettingsScope, ...] = ("user", "project")
+# The name of our MCP server in every configuration.
+NAME = "scroll"
+# An assistant gives up on a hook after this time.
+HOOK_SECONDS = 10
 
 _OUR_HOOK = re.compile(rf"\bhook ({'|'.join(ASSISTANTS)})\b.* --store\b")
 _CLAUDE_EVENTS = (
@@ -56,15 +59,20 @@ _GEMINI_EVENTS = ("SessionStart", "AfterTool", "AfterAgent", "PreCompress", "Ses
 
 
 class StoreLink(msgspec.Struct, frozen=True, kw_only=True):
-    """What an assistant is connected to."""
+    """The store that an assistant is connected to, and the options of the connection.
 
-    store: str  # an absolute folder, or the address of a shared store
+    `store` is an absolute folder, or the address of a shared store.
+    """
+
+    store: str
     reach: str = "task"
     tokens: int = TOKENS
 
 
-LONGEST_FILE = 64 << 20  # bytes; Claude Code keeps the history of prompts in its settings
-NOWHERE = StoreLink(store="")  # for the places of entries, whatever they hold
+# In bytes. Claude Code keeps the history of prompts in its settings, so they can be large.
+LONGEST_FILE = 64 << 20
+# Used where only the places of entries matter, not their values.
+NOWHERE = StoreLink(store="")
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -79,34 +87,40 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One file, as it is and as it is to be; None stands for no file."""
+    """The present and the planned content of a file; None means that there is no file.
+
+    `before` is the content without our entries.
+    """
 
     file: Path
     old: str | None
     new: str | None
-    before: str | None  # what it held before anything of ours was in it
+    before: str | None
 
     @property
     def diff(self) -> str:
-        old, new = ((text or "").splitlines(keepends=True) for text in (self.old, self.new))
-        names = [
-            str(self.file) if text is not None else "(no file)" for text in (self.old, self.new)
-        ]
-        shown = difflib.unified_diff(old, new, names[0], names[1])
-        return "".join(line if line.endswith("\n") else f"{line}\n" for line in shown)
+        lines = difflib.unified_diff(
+            (self.old or "").splitlines(keepends=True),
+            (self.new or "").splitlines(keepends=True),
+            "(no file)" if self.old is None else str(self.file),
+            "(no file)" if self.new is None else str(self.file),
+        )
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
-    """What of ours is in an assistant's files, and whether it works."""
+    """Our entries in an assistant's files of one scope, and whether they work."""
 
     assistant: str
-    scope: str = ""  # "" when nothing is installed
-    files: tuple[str, ...] = ()  # that hold something of ours
+    # "" if nothing is installed.
+    scope: str = ""
+    # The files with entries of ours.
+    files: tuple[str, ...] = ()
     store: str = ""
-    captured: str = (
-        ""  # when a hook of this assistant last recorded something; an import does not count
-    )
-    missing: tuple[str, ...] = ()  # in words, each with its remedy
+    # The time when a hook of this assistant last recorded something. An import does not count.
+    captured: str = ""
+    # Sentences about what is missing, each with its remedy.
+    missing: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -118,16 +132,19 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
             return "on this machine, not connected" if self.missing else "not on this machine"
         place = printable_place(self.store)
         if self.scope == "project":
-            return f"connected (project) to {place}, which a file of this project names, so it was not opened"
+            return (
+                f"connected (project) to {place}, which a file of this project names, "
+                "so it was not opened"
+            )
         when = f"last captured {self.captured[:19]}" if self.captured else "nothing captured yet"
         return f"connected ({self.scope}) to {place}, {when}"
 
 
-# entries ------------------------------------------------------------------------------------------------
+# entries ------------------------------------------------------------------------------------------
 
 
 def entries(assistant: str, scope: SettingsScope, project: Path, to: StoreLink) -> list[Entry]:
-    """What is to stand in the files of an assistant."""
+    """The entries for the files of an assistant."""
     command = scroll_command()
     server = [*command[1:], "mcp", "--assistant", assistant, "--store", to.store]
     call = [*command, "hook", assistant, "--store", to.store]
@@ -142,13 +159,13 @@ def entries(assistant: str, scope: SettingsScope, project: Path, to: StoreLink) 
         case "claude-code":
             return _claude_code(scope, project, hook, {"type": "stdio", **mcp, "alwaysLoad": True})
         case "codex":
-            home = (
-                Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
-                if scope == "user"
-                else project / ".codex"
-            )
-            found = [Entry(home / "config.toml", ("mcp_servers", NAME), mcp)]
-            return found + _hooks(home / "hooks.json", _CODEX_EVENTS, hook, HOOK_SECONDS)
+            home = project / ".codex"
+            if scope == "user":
+                home = Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
+            return [
+                Entry(home / "config.toml", ("mcp_servers", NAME), mcp),
+                *_hooks(home / "hooks.json", _CODEX_EVENTS, hook, HOOK_SECONDS),
+            ]
         case "gemini":
             file = (Path.home() if scope == "user" else project) / ".gemini" / "settings.json"
             milliseconds = HOOK_SECONDS * 1000
@@ -159,12 +176,11 @@ def entries(assistant: str, scope: SettingsScope, project: Path, to: StoreLink) 
         case "cursor":
             home = (Path.home() if scope == "user" else project) / ".cursor"
             server += ["--project", "${workspaceFolder}" if scope == "user" else str(project)]
+            hooks = home / "hooks.json"
             return [
                 Entry(home / "mcp.json", ("mcpServers", NAME), mcp),
-                Entry(home / "hooks.json", ("version",), 1),
-                Entry(
-                    home / "hooks.json", ("hooks", "sessionStart"), {"command": hook}, in_list=True
-                ),
+                Entry(hooks, ("version",), 1),
+                Entry(hooks, ("hooks", "sessionStart"), {"command": hook}, in_list=True),
             ]
     raise BadInput(f"there is no assistant {assistant!r}; there are {', '.join(ASSISTANTS)}")
 
@@ -176,14 +192,17 @@ def _claude_code(
     home = Path(moved) if moved else Path.home() / ".claude"
     servers = home / ".claude.json" if moved else Path.home() / ".claude.json"
     if scope == "user":
-        found = [Entry(servers, ("mcpServers", NAME), mcp)]
-        return found + _hooks(home / "settings.json", _CLAUDE_EVENTS, hook, HOOK_SECONDS)
-    # A server of the project that is this user's own; those in .mcp.json are shared, and each user
-    # must approve them.
-    found = [Entry(servers, ("projects", str(project), "mcpServers", NAME), mcp)]
-    return found + _hooks(
-        project / ".claude" / "settings.local.json", _CLAUDE_EVENTS, hook, HOOK_SECONDS
-    )
+        return [
+            Entry(servers, ("mcpServers", NAME), mcp),
+            *_hooks(home / "settings.json", _CLAUDE_EVENTS, hook, HOOK_SECONDS),
+        ]
+    # Servers in .mcp.json are shared, and each user must approve them. So the server goes to the
+    # user's own settings for this project.
+    local = project / ".claude" / "settings.local.json"
+    return [
+        Entry(servers, ("projects", str(project), "mcpServers", NAME), mcp),
+        *_hooks(local, _CLAUDE_EVENTS, hook, HOOK_SECONDS),
+    ]
 
 
 def _hooks(file: Path, events: tuple[str, ...], hook: str, timeout: int) -> list[Entry]:
@@ -192,67 +211,64 @@ def _hooks(file: Path, events: tuple[str, ...], hook: str, timeout: int) -> list
 
 
 def scroll_command() -> list[str]:
-    """How this Scroll is started, with absolute paths: an assistant has another PATH."""
+    """The command that starts this Scroll, with absolute paths: assistants have another PATH."""
     beside = Path(sys.executable).with_name("scroll.exe" if os.name == "nt" else "scroll")
     if beside.is_file():
         return [str(beside)]
-    if found := shutil.which("scroll"):
-        return [str(Path(found).absolute())]
+    program = shutil.which("scroll")
+    if program:
+        return [str(Path(program).absolute())]
     # With -P the interpreter imports nothing from the project that it is started in.
     return [sys.executable, "-P", "-c", "from scroll_context.cli.main import main; main()"]
 
 
-# changes ------------------------------------------------------------------------------------------------
+# changes ------------------------------------------------------------------------------------------
 
 
 def plan_install(
     assistant: str, scope: SettingsScope, project: Path, to: StoreLink
 ) -> list[Change]:
-    """The files that would change, each as it would become.
-
-    None of them: everything is there already.
-    """
-    wanted = entries(assistant, scope, project, to)
-    _check_places(wanted, scope, project)
-    changes = [_inserted(change, wanted) for change in _undone(wanted)]
+    """The changes that add our entries; none if all entries exist already."""
+    ours = entries(assistant, scope, project, to)
+    _check_places(ours, scope, project)
+    changes = [_inserted(change, ours) for change in _undone(ours)]
     return [change for change in changes if change.new != change.old]
 
 
 def plan_uninstall(assistant: str, scope: SettingsScope, project: Path) -> list[Change]:
-    """The files that would change to hold nothing of ours."""
-    present = entries(assistant, scope, project, NOWHERE)
-    _check_places(present, scope, project)
-    return [change for change in _undone(present) if change.new != change.old]
+    """The changes that remove our entries."""
+    ours = entries(assistant, scope, project, NOWHERE)
+    _check_places(ours, scope, project)
+    return [change for change in _undone(ours) if change.new != change.old]
 
 
-def _check_places(wanted: list[Entry], scope: SettingsScope, project: Path) -> None:
-    """Refuse a file of a project that is a link out of it: the repository would choose what is
-    written to.
+def _check_places(ours: list[Entry], scope: SettingsScope, project: Path) -> None:
+    """Refuse a project file that is a link out of the project: the repository would choose which
+    file is written.
 
-    The user's own configuration may be linked, as people do who keep it in a repository.
+    The user's own configuration may be linked, since some people keep it in a repository.
     """
-    inside = project.resolve()
-    for file in {entry.file for entry in wanted}:
-        if (
-            scope == "project"
-            and file.is_relative_to(project)
-            and not file.resolve().is_relative_to(inside)
-        ):
+    if scope != "project":
+        return
+    for file in {entry.file for entry in ours}:
+        target = file.resolve()
+        if file.is_relative_to(project) and not target.is_relative_to(project.resolve()):
             raise BadInput(
-                f"{file} is a link to {file.resolve()}, outside of the project. Nothing was changed. "
+                f"{file} is a link to {target}, outside the project. Nothing was changed. "
                 "Replace the link by a file, or install with --scope user."
             )
 
 
 def apply(changes: list[Change]) -> None:
-    """Write the files; each is whole at any moment.
+    """Write the files. Each is complete at any moment.
 
-    What a file held before is kept until ours is out of it again.
+    The previous content of a file is kept until our entries are removed from it.
     """
     for change in changes:
         if _read(change.file) != change.old:
             raise BadInput(
-                f"{change.file} has just been changed by another program; nothing was written, try again"
+                f"{change.file} has just been changed by another program; "
+                "nothing was written, try again"
             )
         if change.new == change.before:
             _write(change.file, change.new)
@@ -264,24 +280,27 @@ def apply(changes: list[Change]) -> None:
             _write(change.file, change.new)
 
 
-def _undone(wanted: list[Entry]) -> Iterator[Change]:
-    """Each file without anything of ours."""
-    for file in dict.fromkeys(entry.file for entry in wanted):
-        text, record = _read(file), _recorded(file)
+def _undone(ours: list[Entry]) -> Iterator[Change]:
+    """Each file without our entries."""
+    for file in dict.fromkeys(entry.file for entry in ours):
+        text = _read(file)
+        record = _recorded(file)
         before = text
         if text is not None and record is not None and record["after"] == _hash(text):
             before = record["before"]
         elif text is not None:
-            was = (record or {}).get("before")
-            before = _removed(text, [entry for entry in wanted if entry.file == file], was or "")
-            if record is not None and was is None and _is_bare(file, before):
-                before = None  # it was made by us, and nothing else has come into it
+            previous = (record or {}).get("before")
+            here = [entry for entry in ours if entry.file == file]
+            before = _removed(text, here, previous or "")
+            if record is not None and previous is None and _is_bare(file, before):
+                # We created the file, and nothing else has been added to it.
+                before = None
         yield Change(file, text, before, before)
 
 
-def _removed(text: str, wanted: list[Entry], before: str) -> str:
+def _removed(text: str, here: list[Entry], before: str) -> str:
     try:
-        for entry in wanted:
+        for entry in here:
             if entry.file.suffix == ".toml":
                 if _is_ours(_value_at(text, entry)):
                     text = toml_edit.remove(text, (entry.path[0], entry.path[1]))
@@ -291,28 +310,28 @@ def _removed(text: str, wanted: list[Entry], before: str) -> str:
                 text = json_edit.remove(text, entry.path, lambda value: bool(value), before)
     except BadInput as error:
         raise BadInput(
-            f"{wanted[0].file} cannot be read: {error}. Fix it; nothing was changed."
+            f"{here[0].file} cannot be read: {error}. Fix it; nothing was changed."
         ) from error
     return text
 
 
 def _is_bare(file: Path, text: str) -> bool:
-    """Whether a file says nothing; the version of its format says nothing either."""
-    return not text.strip() or (
-        file.suffix == ".json" and json_edit.value_at(text, ()) in ({}, {"version": 1})
-    )
+    """Whether a file has no content, apart from the version of its format."""
+    if not text.strip():
+        return True
+    return file.suffix == ".json" and json_edit.value_at(text, ()) in ({}, {"version": 1})
 
 
-def _inserted(change: Change, wanted: list[Entry]) -> Change:
+def _inserted(change: Change, ours: list[Entry]) -> Change:
     text = change.before
-    here = [entry for entry in wanted if entry.file == change.file]
+    here = [entry for entry in ours if entry.file == change.file]
     try:
         for entry in here:
             text = _with(text, entry)
-        # The assistant must be able to read the file, so the text is parsed once more before it is
+        # The assistant must be able to read the file, so the text is parsed again before it is
         # written.
         if not all(_is_at_its_place(text or "", entry) for entry in here):
-            raise BadInput("our entries cannot be placed in it")
+            raise BadInput("our entries cannot be inserted")
     except BadInput as error:
         raise BadInput(
             f"{change.file} cannot be changed: {error}. Fix it; nothing was changed."
@@ -321,23 +340,26 @@ def _inserted(change: Change, wanted: list[Entry]) -> Change:
 
 
 def _is_at_its_place(text: str, entry: Entry) -> bool:
-    there = _value_at(text, entry)
+    value = _value_at(text, entry)
     if entry.in_list:
-        return isinstance(there, list) and entry.value in there
-    return there == entry.value or not isinstance(entry.value, dict)
+        return isinstance(value, list) and entry.value in value
+    return value == entry.value or not isinstance(entry.value, dict)
 
 
 def _with(text: str | None, entry: Entry) -> str:
-    there = _value_at(text or "", entry)
-    if there is not None and isinstance(entry.value, dict) and not entry.in_list:
-        raise BadInput(f"another server is called {NAME!r} there; rename it first")
+    present = _value_at(text or "", entry)
+    if present is not None and isinstance(entry.value, dict) and not entry.in_list:
+        raise BadInput(f"it already has another server called {NAME!r}; rename that one first")
     if entry.file.suffix == ".toml":
         return toml_edit.put(text or "", (entry.path[0], entry.path[1]), entry.value)
-    text = text if text and text.strip() else "{}\n"
+    if not text or not text.strip():
+        text = "{}\n"
     if entry.in_list:
         return json_edit.append(text, entry.path, entry.value)
-    # A version number that is there already stays.
-    return json_edit.put(text, entry.path, entry.value) if there is None else text
+    if present is not None:
+        # The file already has a version number, which remains.
+        return text
+    return json_edit.put(text, entry.path, entry.value)
 
 
 def _value_at(text: str, entry: Entry) -> Any:
@@ -348,9 +370,7 @@ def _value_at(text: str, entry: Entry) -> Any:
 
 
 def _is_ours(value: Any) -> bool:
-    """Whether a value of a configuration file was written by us: a hook that calls us, or our
-    server.
-    """
+    """Whether a value of a configuration file is a hook that calls Scroll, or our server."""
     if not isinstance(value, dict):
         return False
     hooks = value.get("hooks")
@@ -362,28 +382,31 @@ def _is_ours(value: Any) -> bool:
     return isinstance(command, str) and _OUR_HOOK.search(command) is not None
 
 
-# what is there ------------------------------------------------------------------------------------------
+# what is there ------------------------------------------------------------------------------------
 
 
 def examine_assistants(project: Path) -> list[Installed]:
-    """Each assistant: in which scopes it is connected, or that it is not."""
-    found: list[Installed] = []
+    """The connections of each assistant, or an item that says that it has none."""
+    installations: list[Installed] = []
     for assistant in ASSISTANTS:
-        scopes: tuple[SettingsScope, ...] = ("user", "project")
-        there = [
-            one for scope in scopes if (one := _installed(assistant, scope, project)) is not None
-        ]
-        connected = list(
-            {one.files: one for one in reversed(there)}.values()
-        )  # one, where the home is the project
+        # If the home folder is the project, both scopes have the same files; the user's counts.
+        connected: dict[tuple[str, ...], Installed] = {}
+        for scope in SCOPES:
+            installation = _installed(assistant, scope, project)
+            if installation is not None:
+                connected.setdefault(installation.files, installation)
+        if connected:
+            # The project's entries come first.
+            installations += reversed(connected.values())
+            continue
         home = entries(assistant, "user", project, NOWHERE)[-1].file.parent
         remedy = (f"its entries: `scroll install {assistant}`",) if home.is_dir() else ()
-        found += connected or [Installed(assistant=assistant, missing=remedy)]
-    return found
+        installations.append(Installed(assistant=assistant, missing=remedy))
+    return installations
 
 
 def _installed(assistant: str, scope: SettingsScope, project: Path) -> Installed | None:
-    """What of ours an assistant's files of one scope hold; None when there is nothing."""
+    """Our entries in an assistant's files of one scope; None when there are none."""
     values = [(entry, _ours_at(entry)) for entry in entries(assistant, scope, project, NOWHERE)]
     present = [(entry, value) for entry, value in values if isinstance(value, dict)]
     if not present:
@@ -391,24 +414,25 @@ def _installed(assistant: str, scope: SettingsScope, project: Path) -> Installed
     server = next((value for entry, value in present if not entry.in_list), {})
     call = next((str(_command_of(value)) for entry, value in present if entry.in_list), "")
     words = _words(call)
-    store = _word_behind("--store", server.get("args") or words)
+    store = _word_after("--store", server.get("args") or words)
     missing = [
-        f"{'.'.join(e.path)} in {e.file}: `scroll install {assistant}`"
-        for e, value in values
+        f"{'.'.join(entry.path)} in {entry.file}: `scroll install {assistant}`"
+        for entry, value in values
         if value is None
     ]
     program = str(server.get("command") or (words or [""])[0])
     if not Path(program).exists():
-        missing.append(f"the program {program}: `scroll install {assistant}` names the one of now")
+        missing.append(f"the program {program}: `scroll install {assistant}` updates the path")
     captured = _last_capture(assistant, store)
-    # A file of the project may have come with a repository: the store that it names is shown and
+    # A file of the project may have come with a repository: the store that it names is printed and
     # never opened.
     if scope == "user":
         try:
             open_log(store).close()
         except ScrollError as error:
             missing.append(str(error))
-    if fault := _last_fault(captured):
+    fault = _last_fault(captured)
+    if fault:
         missing.append(f"the last hook failed: {fault} ({log_file()})")
     files = tuple(dict.fromkeys(str(entry.file) for entry, _ in present))
     return Installed(
@@ -422,22 +446,20 @@ def _installed(assistant: str, scope: SettingsScope, project: Path) -> Installed
 
 
 def connected_scopes(assistant: str, project: Path) -> list[SettingsScope]:
-    """The scopes whose files hold something of ours. No store is opened."""
-    scopes: tuple[SettingsScope, ...] = ("user", "project")
-    return [
-        scope
-        for scope in scopes
-        if any(
-            isinstance(_ours_at(entry), dict)
-            for entry in entries(assistant, scope, project, NOWHERE)
-        )
-    ]
+    """The scopes whose files contain entries of ours. No store is opened."""
+    scopes: list[SettingsScope] = []
+    for scope in SCOPES:
+        values = map(_ours_at, entries(assistant, scope, project, NOWHERE))
+        if any(isinstance(value, dict) for value in values):
+            scopes.append(scope)
+    return scopes
 
 
 def _words(command: str) -> list[str]:
     try:
         return shlex.split(command)
-    except ValueError:  # a quotation that does not end: not what we write
+    except ValueError:
+        # A quotation that does not end: we do not write such commands.
         return []
 
 
@@ -446,7 +468,7 @@ def _command_of(value: dict[str, Any]) -> Any:
     return value.get("command") if not hooks else hooks[0].get("command")
 
 
-def _word_behind(option: str, words: list[str]) -> str:
+def _word_after(option: str, words: list[str]) -> str:
     return str(words[words.index(option) + 1]) if option in words[:-1] else ""
 
 
@@ -459,7 +481,7 @@ def _last_capture(assistant: str, store: str) -> str:
 
 
 def _last_fault(since: str) -> str:
-    """The last line in the log of hooks, if it is newer than the last capture."""
+    """The last line of the hook log, if it is newer than the last capture."""
     try:
         line = Path(log_file()).read_text("utf-8", "replace").splitlines()[-1]
     except (OSError, IndexError):
@@ -468,38 +490,36 @@ def _last_fault(since: str) -> str:
 
 
 def _ours_at(entry: Entry) -> Any:
+    """Our value at the place of an entry; None if there is none, or another program's."""
     try:
-        found = _value_at(_read(entry.file) or "", entry)
+        value = _value_at(_read(entry.file) or "", entry)
     except (BadInput, OSError):
         return None
     if entry.in_list:
-        return (
-            next((one for one in found if _is_ours(one)), None) if isinstance(found, list) else None
-        )
-    return (
-        found
-        if _is_ours(found) or (found is not None and not isinstance(entry.value, dict))
-        else None
-    )
+        elements = value if isinstance(value, list) else []
+        return next(filter(_is_ours, elements), None)
+    if isinstance(entry.value, dict) and not _is_ours(value):
+        return None
+    return value
 
 
-# files --------------------------------------------------------------------------------------------------
+# files --------------------------------------------------------------------------------------------
 
 
 def _record_of(file: Path) -> Path:
-    """Where we keep what a file held before."""
-    return (
-        Path(state_folder(), "installed")
-        / f"{hashlib.sha256(os.fsencode(file)).hexdigest()[:32]}.json"
-    )
+    """The file with the previous content of a configuration file."""
+    digest = hashlib.sha256(os.fsencode(file)).hexdigest()
+    return Path(state_folder(), "installed", f"{digest[:32]}.json")
 
 
 def _recorded(file: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(_record_of(file).read_text("utf-8"))
+        record = json.loads(_record_of(file).read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and {"before", "after"} <= set(found) else None
+    if isinstance(record, dict) and {"before", "after"} <= set(record):
+        return record
+    return None
 
 
 def _hash(text: str) -> str:
@@ -507,10 +527,10 @@ def _hash(text: str) -> str:
 
 
 def _read(file: Path) -> str | None:
-    """The text of a file, each byte kept; None when there is no file.
+    """The text of a file, without any change to its bytes; None when there is no file.
 
-    Files of a project come with its repository: one may be a link to a device that never ends, or
-    a named pipe that never answers.
+    Files of a project come with its repository: one may be a link to an endless device, or a named
+    pipe that never answers.
     """
     try:
         handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -520,15 +540,15 @@ def _read(file: Path) -> str | None:
     if not stat.S_ISREG(status.st_mode) or status.st_size > LONGEST_FILE:
         os.close(handle)
         raise BadInput(
-            f"{file} is not a settings file: it is a folder or a device, or has more than "
-            f"{LONGEST_FILE >> 20} MiB. Nothing was changed; replace it by a file."
+            f"{file} is not a settings file: it is a folder or a device, or is larger than "
+            f"{LONGEST_FILE >> 20} MiB. Nothing was changed; replace it by a regular file."
         )
     with open(handle, "rb") as opened:
         return opened.read(LONGEST_FILE).decode("utf-8", "surrogateescape")
 
 
 def _write(file: Path, text: str | None, *, private: bool = False) -> None:
-    """Replace a file at once, through a link if it is one; None removes it."""
+    """Replace a file atomically, or the target of a link; None removes it."""
     target = file.resolve()
     if text is None:
         target.unlink(missing_ok=True)

@@ -1,20 +1,19 @@
-"""Scroll as an MCP server: a coding assistant searches, expands, computes over and adds to what a
-store remembers.
+"""Scroll as an MCP server: a coding assistant searches, reads, analyses and extends the history in
+a store.
 
-Four tools, because every schema costs tokens in each request of the assistant: `search` and
-`expand` read, `exec` runs a cell in a jailed kernel with `ms`, `note` keeps something. Answers are
-compact texts with seqs; what goes wrong is a text with a remedy. The server reaches one task (the
-project that it was started for) unless it is told to reach all.
+There are four tools, because every schema costs tokens in each request of the assistant: `search`
+and `expand` read, `exec` runs a cell in a jailed kernel with `ms`, `note` records a text. Answers
+are compact texts with seqs; an error is a text with a remedy. The server reaches one task (the
+project that it was started for) unless its reach is `all`.
 
 Searches and expansions are not recorded: they change nothing, and the assistant's own transcript
-has them. Cells are recorded in a session of their client, as echoes, so that no recall finds
-itself. Each client has a kernel of its own. Over standard streams, and over HTTP where the protocol
-has sessions, the connection tells clients apart; the newer protocol has no sessions, so there a
-client names its kernel with the secret name that its first answer gave it. The log holds a hash of
-that name only. An idle kernel is closed and comes back with its variables.
+has them. Cells are recorded in a session of their client, as echoes, so that recall never returns
+them. Each client has its own kernel. Over standard streams, and over HTTP if the protocol has
+sessions, the connection identifies the client. The newer protocol has no sessions, so there a
+client names its kernel with the secret name from its first answer. The log contains only a hash of
+that name. An idle kernel is closed; its variables come back with the next cell.
 
-This module needs the `mcp` extra; its HTTP half speaks only to holders of a token who name an
-expected host.
+This module needs the `mcp` extra. Its HTTP server requires a token and an expected host name.
 """
 
 import asyncio
@@ -65,34 +64,47 @@ from scroll_context.work import Work
 T = TypeVar("T")
 Reach = Literal["task", "all"]
 
-SNIPPET_CHARS = 300  # of a hit
-PAGE_CHARS = 12_000  # of one answer of expand
-PRINTED_CHARS = 16_000  # of a cell's output
-MAX_SEQS = 200  # of one expand
 MAX_HITS = 50
-MAX_EXPANSIONS = 4  # that read bodies at once
+SNIPPET_CHARS = 300
+
+# The limits of `expand`: seqs in a call, characters in an answer, requests that read at once.
+MAX_SEQS = 200
+PAGE_CHARS = 12_000
+MAX_EXPANSIONS = 4
 EXPAND_SECONDS = 60.0
-MAX_LINES = 200  # of a session
-MAX_NOTE = 20_000  # characters
-MAX_KERNELS = 16  # that are open at once; the one that was used longest ago makes room
-IDLE_SECONDS = 900.0
-PLACE_SECONDS = 120.0  # that a cell waits while every kernel that may be open runs another one
+
+# The most lines of the resource that lists a session.
+MAX_LINES = 200
+
+# The most characters of a note, and the kind of its event.
+MAX_NOTE = 20_000
+NOTE = "note"
+
+# The most characters of a cell's output.
+PRINTED_CHARS = 16_000
 PROGRESS_SECONDS = 2.0
+
+# When all kernels are open, the least recently used idle one is closed. If every kernel runs a
+# cell, another cell waits up to PLACE_SECONDS.
+MAX_KERNELS = 16
+IDLE_SECONDS = 900.0
+PLACE_SECONDS = 120.0
 LEASE_SECONDS = 10.0
+
 AGENT = "mcp"
-SHOWN = {
-    "anthropic/alwaysLoad": True
-}  # not behind Claude Code's search for tools: a tool that is not seen is not used
-NOTE = "note"  # the kind of what `note` appends
-SESSIONLESS_PROTOCOL = "2026-07-28"  # versions are dates; this one and later have no sessions
+# Claude Code hides tools behind a search unless they say this, and a hidden tool is not used.
+ALWAYS_LOADED = {"anthropic/alwaysLoad": True}
+# Protocol versions are dates. This one and later ones have no sessions.
+SESSIONLESS_PROTOCOL = "2026-07-28"
 _ISSUED = re.compile(r"scroll_kernel_[0-9a-f]{32}")
 
 _logger = logging.getLogger("scroll_context.mcp")
 
 INSTRUCTIONS = (
-    "The whole history of this user's work, searchable. Search before you say that something was never said or done, "
-    "and after a compaction to find what you no longer see. Answers carry seqs; `expand` returns the exact texts. For "
-    "counting, comparing or reading much use `exec`, which shows only what it prints."
+    "The whole history of this user's work, searchable. Search before you say that something was "
+    "never said or done, and after a compaction to find what you no longer see. Answers carry "
+    "seqs; `expand` returns the exact texts. For counting, comparing or reading much use `exec`, "
+    "which shows only what it prints."
 )
 
 Seqs = Annotated[
@@ -105,8 +117,8 @@ Seqs = Annotated[
 class RecallServer:
     """The four tools and two resources, on one store. `close` ends the kernels.
 
-    If the transcript of the client is captured into this store, `client_session` is its session;
-    where the client does not say that, `assistant` is its name.
+    If the client's transcript is captured into this store, `client_session` is its session. If the
+    client does not report its session, `assistant` is its name.
     """
 
     def __init__(
@@ -126,25 +138,28 @@ class RecallServer:
         client = _CapturedClient(store, self.grant, client_session, assistant)
         self._memory = Memory(store, Scope("", AGENT, task), reach, client)
         self._kernels = _Kernels(store, task, reach, max_kernels)
-        self._own_kernel = _new_name()  # of the client over standard streams
+        # The kernel of the client over standard streams.
+        self._own_kernel = _new_name()
         self._noting = asyncio.Lock()
         self._expansions = asyncio.Semaphore(MAX_EXPANSIONS)
         self.mcp = MCPServer(
             "scroll", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR"
         )
-        reads, writes = ToolAnnotations(read_only_hint=True), ToolAnnotations(read_only_hint=False)
-        for function, hints in (
-            (self.search, reads),
-            (self.expand, reads),
-            (self.exec, writes),
-            (self.note, writes),
-        ):
-            said = inspect.getdoc(function)
-            self.mcp.add_tool(
-                function, description=said, annotations=hints, meta=SHOWN, structured_output=False
-            )
+        self._add_tool(self.search, is_read_only=True)
+        self._add_tool(self.expand, is_read_only=True)
+        self._add_tool(self.exec, is_read_only=False)
+        self._add_tool(self.note, is_read_only=False)
         self.mcp.resource("scroll://event/{seq}", mime_type="text/plain")(self.event)
         self.mcp.resource("scroll://session/{session_id}", mime_type="text/plain")(self.session)
+
+    def _add_tool(self, function: Callable[..., Any], *, is_read_only: bool) -> None:
+        self.mcp.add_tool(
+            function,
+            description=inspect.getdoc(function),
+            annotations=ToolAnnotations(read_only_hint=is_read_only),
+            meta=ALWAYS_LOADED,
+            structured_output=False,
+        )
 
     @property
     def open_kernels(self) -> int:
@@ -155,16 +170,16 @@ class RecallServer:
         self._memory.close()
 
     async def serving(self, work: Awaitable[None]) -> None:
-        """Do the work of a transport, closing idle kernels meanwhile and all of them in the end."""
-        watching = asyncio.create_task(self._kernels.close_idle_for_ever())
+        """Run the work of a transport. Meanwhile idle kernels are closed, and at the end all."""
+        closing_idle = asyncio.create_task(self._kernels.close_idle_for_ever())
         try:
             await work
         finally:
-            watching.cancel()
+            closing_idle.cancel()
             with CancelScope(shield=True):
                 await self.close()
 
-    # tools; their docstrings are what the model reads -----------------------------------------------------
+    # tools; their docstrings are what the model reads ---------------------------------------------
 
     async def search(
         self,
@@ -181,25 +196,25 @@ class RecallServer:
         """
 
         def work() -> str:
-            given = {
+            arguments = {
                 "role": role,
                 "session_id": session_id,
                 "created_from": created_from,
                 "created_to": created_to,
             }
-            filters = {name: value for name, value in given.items() if value}
-            found = self._memory.call("ms.search", query, min(k, MAX_HITS), **filters).value
+            filters = {name: value for name, value in arguments.items() if value}
+            answer = self._memory.call("ms.search", query, min(k, MAX_HITS), **filters).value
             lines = []
-            for row in found["rows"]:
-                shown = row["content"] if len(row["content"]) <= SNIPPET_CHARS else row["snippet"]
-                lines.append(f"{_heading(row)}\n  {_on_one_line(shown, SNIPPET_CHARS)}")
-            return "\n".join(
-                [
-                    *lines,
-                    *([f"({found['note']})"] if found["note"] else []),
-                    *self._nothing_here(lines),
-                ]
-            )
+            for row in answer["rows"]:
+                is_short = len(row["content"]) <= SNIPPET_CHARS
+                text = row["content"] if is_short else row["snippet"]
+                lines.append(f"{_heading(row)}\n  {_on_one_line(text, SNIPPET_CHARS)}")
+            is_empty = not lines
+            if answer["note"]:
+                lines.append(f"({answer['note']})")
+            if is_empty and self._is_reach_empty():
+                lines.append(self._empty_reach_note())
+            return "\n".join(lines)
 
         return await _answer(lambda: _in_thread(work))
 
@@ -237,7 +252,7 @@ class RecallServer:
         issued = _new_name()
 
         async def work() -> str:
-            # A client that its connection tells apart has one kernel, whose name it does not know.
+            # A client that its connection identifies has one kernel, whose name it does not know.
             if kernel and (own or not self._kernels.knows(kernel)):
                 raise BadInput(f"you were given no kernel {kernel[:80]!r}; leave `kernel` out")
             try:
@@ -247,11 +262,9 @@ class RecallServer:
                 raise KernelError(
                     f"exec is not possible: {error} `search` and `expand` still work."
                 ) from error
-            return (
-                text
-                if own or kernel
-                else f'{text}\n[pass kernel="{issued}" to keep these variables]'
-            )
+            if own or kernel:
+                return text
+            return f'{text}\n[pass kernel="{issued}" to keep these variables]'
 
         return await _answer(work)
 
@@ -268,12 +281,10 @@ class RecallServer:
 
         def work() -> str:
             if not text.strip() or len(text) > MAX_NOTE:
-                raise BadInput(
-                    f"a note has 1 to {MAX_NOTE:,} characters, not {len(text.strip()):,}; shorten it"
-                )
-            journal = Journal(
-                self.store.log, Scope(f"notes-{self.task}", AGENT, self.task), wait=LEASE_SECONDS
-            )
+                size = len(text.strip())
+                raise BadInput(f"a note has 1 to {MAX_NOTE:,} characters, not {size:,}; shorten it")
+            scope = Scope(f"notes-{self.task}", AGENT, self.task)
+            journal = Journal(self.store.log, scope, wait=LEASE_SECONDS)
             try:
                 event = journal.append(journal.draft(NOTE, role="assistant", content=text))
             finally:
@@ -283,10 +294,10 @@ class RecallServer:
         async with self._noting:
             return await _answer(lambda: to_thread.run_sync(work))
 
-    # resources ------------------------------------------------------------------------------------------
+    # resources ------------------------------------------------------------------------------------
 
     async def event(self, seq: str) -> str:
-        """One event: where it belongs, and its text."""
+        """One event: its heading and its text."""
         return await _read(
             lambda: self._expanding(lambda: self._pages(_seqs_of(seq), 0)),
         )
@@ -305,28 +316,30 @@ class RecallServer:
                 raise UnknownSession(
                     f"no session {session_id!r} within reach; hits of `search` name sessions"
                 )
-            if (more := len(lines) - MAX_LINES) > 0:
+            more = len(lines) - MAX_LINES
+            if more > 0:
                 lines[MAX_LINES:] = [f"({more:,} more; `expand` takes ranges of seqs)"]
             return "\n".join(lines)
 
         return await _read(lambda: self._expanding(work))
 
-    # work ---------------------------------------------------------------------------------------------
+    # work -----------------------------------------------------------------------------------------
 
-    def _nothing_here(self, lines: Sequence[str]) -> list[str]:
-        """What to say of an empty answer when the reach itself is empty."""
-        if lines or self.reach == "all" or self.store.log.sessions(self.grant):
-            return []
-        said = (
-            f"(nothing is recorded for this project yet, which is task {self.task!r} of the store. The user can import "
-            "its past with `scroll import`, or start the server with --reach all)"
+    def _is_reach_empty(self) -> bool:
+        return self.reach != "all" and not self.store.log.sessions(self.grant)
+
+    def _empty_reach_note(self) -> str:
+        return (
+            "(nothing is recorded for this project yet, which is task "
+            f"{self.task!r} of the store. The user can import its past with `scroll import`, "
+            "or start the server with --reach all)"
         )
-        return [said]
 
     async def _expanding(self, read: Callable[[], str]) -> str:
         """Read bodies in a thread, a few requests at once.
 
-        A request that its client cancels stops at the next piece, and keeps its place until then.
+        A request that its client cancels stops at the next piece, and occupies its place until
+        then.
         """
         work = Work(time.monotonic() + EXPAND_SECONDS)
 
@@ -342,7 +355,7 @@ class RecallServer:
                 work.stop()
                 with CancelScope(shield=True):
                     await asyncio.wait([reading])
-                # The error of stopped work is of no interest; asyncio logs it unless it is read.
+                # asyncio logs the error of the stopped work unless somebody reads it.
                 reading.exception()
                 raise
         return reading.result()
@@ -350,14 +363,16 @@ class RecallServer:
     def _pages(self, seqs: Sequence[int], start: int) -> str:
         events = self.store.log.get_many(seqs, self.grant)
         if not events:
+            first = ", ".join(map(str, seqs[:10]))
             raise UnknownSeq(
-                f"nothing within reach at seq {', '.join(map(str, seqs[:10]))}. Take seqs from the hits of `search`."
+                f"nothing within reach at seq {first}. Take seqs from the hits of `search`."
             )
         parts: list[str] = []
         room = PAGE_CHARS
         for place, event in enumerate(events):
             if room <= 0:
-                parts.append(f'(the page is full; expand(seqs="{_span(events[place:])}") goes on)')
+                rest = _span(events[place:])
+                parts.append(f'(the page is full; expand(seqs="{rest}") continues)')
                 break
             begin = start if place == 0 else 0
             text, more = self._memory.lookup.page(event.seq, begin, room)
@@ -370,14 +385,13 @@ class RecallServer:
             room -= len(text) + 100
             parts.append(f"{_heading(_facts(event))}\n{_quoted(printable(text))}")
             if more:
-                parts.append(
-                    f'({end:,} characters of {size}; expand(seqs="{event.seq}", start={end}) goes on)'
-                )
+                next_page = f'expand(seqs="{event.seq}", start={end})'
+                parts.append(f"({end:,} characters of {size}; {next_page} continues)")
                 room = 0
         return "\n\n".join(parts)
 
     async def _run(self, session: Session, source: str, ctx: Context[Any, Any]) -> str:
-        """Run a cell, with signs of life for the client.
+        """Run a cell and report its progress to the client.
 
         When the client cancels, the cell is interrupted.
         """
@@ -395,20 +409,20 @@ class RecallServer:
                 )
         except BaseException:
             with CancelScope(shield=True):
+                # The cell may not have started at the first interrupt, so it is repeated.
                 while not cell.done():
-                    session.interrupt()  # again until it has ended: at first it may not have begun
+                    session.interrupt()
                     await asyncio.wait([cell], timeout=0.05)
             raise
         return cell.result().content
 
 
 class _CapturedClient(NoSession):
-    """What a client sees without asking, if it is being captured: the turn that it is in, its
-    question included.
+    """The events that a captured client already sees: its current turn with the user's question.
 
-    That is the newest turn within reach, if it is of the client's session. Of a client that does
-    not name its session, it is taken for the client's if that assistant has recorded it since it
-    started this server.
+    That is the newest turn within reach, if it belongs to the client's session. If the client does
+    not report its session, the turn counts as the client's if a capture of that assistant recorded
+    it after this server started.
     """
 
     def __init__(self, store: Store, grant: Grant, session_id: str, assistant: str) -> None:
@@ -423,19 +437,19 @@ class _CapturedClient(NoSession):
             return ()
         log = self._store.log
         turns = log.tail(20, grant=self._grant, role="user", kind=Kind.CONVERSATION)
-        newest = next(
-            (turn for turn in reversed(turns) if "/" not in turn.session_id), None
-        )  # not a sub-agent's
+        # A session with a slash in its name belongs to a sub-agent.
+        own_turns = (turn for turn in reversed(turns) if "/" not in turn.session_id)
+        newest = next(own_turns, None)
         if newest is None:
             return ()
         is_own = newest.session_id == self._session_id
         if not self._session_id:
             is_own = newest.agent_id == self._assistant and newest.recorded_at >= self._since
         if not is_own:
-            return ()  # the client has begun another session since, or is not captured
-        return [
-            event.seq for event in log.iterate(after=newest.seq - 1, session_id=newest.session_id)
-        ]
+            # The client has started another session since, or is not captured.
+            return ()
+        events = log.iterate(after=newest.seq - 1, session_id=newest.session_id)
+        return [event.seq for event in events]
 
 
 class _Client:
@@ -444,7 +458,8 @@ class _Client:
     def __init__(self) -> None:
         self.session: Session | None = None
         self.running = asyncio.Lock()
-        self.users = 0  # cells that run or wait
+        # The number of cells that run or wait.
+        self.users = 0
         self.used = time.monotonic()
 
     @property
@@ -453,11 +468,11 @@ class _Client:
 
 
 class _Kernels:
-    """The sessions of clients, opened when they first run a cell, and closed when they are idle or
-    others need room.
+    """The sessions of clients, opened at their first cell, and closed when they are idle or others
+    need room.
 
-    A place is taken before a kernel is opened and given back after it was closed, so that never
-    more of them exist than there are places, however many clients come at once.
+    A place is taken before a kernel is opened and given back after it was closed. So there are
+    never more kernels than places, however many clients come at once.
     """
 
     def __init__(self, store: Store, task: str, reach: Reach, most: int) -> None:
@@ -466,10 +481,10 @@ class _Kernels:
         self._reach = reach
         self._free_places = most
         self._most = most
-        self._clients: dict[
-            str, _Client
-        ] = {}  # by the name of the kernel, the one that was used longest ago first
-        self._changed = asyncio.Event()  # a kernel has become idle, or a place free
+        # Clients by the name of their kernel, least recently used first.
+        self._clients: dict[str, _Client] = {}
+        # Set when a kernel becomes idle or a place becomes free.
+        self._changed = asyncio.Event()
 
     @property
     def open(self) -> int:
@@ -479,9 +494,9 @@ class _Kernels:
         """Whether a server of this task has given this name to a client."""
         if not _ISSUED.fullmatch(name):
             return False
-        return name in self._clients or bool(
-            self._store.log.tail(1, session_id=self._session_id(name))
-        )
+        if name in self._clients:
+            return True
+        return bool(self._store.log.tail(1, session_id=self._session_id(name)))
 
     @contextlib.asynccontextmanager
     async def use(self, name: str) -> AsyncIterator[Session]:
@@ -507,8 +522,8 @@ class _Kernels:
             self._changed.set()
 
     async def _take_place(self) -> None:
-        """Take a place, closing the idle kernel that was used longest ago if all are taken."""
-        until = time.monotonic() + PLACE_SECONDS
+        """Take a place. If all are taken, close the least recently used idle kernel."""
+        deadline = asyncio.get_running_loop().time() + PLACE_SECONDS
         while not self._free_places:
             idle = next((client for client in self._clients.values() if client.is_idle), None)
             if idle is not None:
@@ -516,13 +531,12 @@ class _Kernels:
                 continue
             self._changed.clear()
             try:
-                async with asyncio.timeout_at(
-                    asyncio.get_running_loop().time() + until - time.monotonic()
-                ):
+                async with asyncio.timeout_at(deadline):
                     await self._changed.wait()
             except TimeoutError:
                 raise KernelError(
-                    f"all {self._most} kernels of this server are running cells. Nothing was run; try again later."
+                    f"all {self._most} kernels of this server are running cells. "
+                    "Nothing was run; try again later."
                 ) from None
         self._free_places -= 1
 
@@ -531,10 +545,7 @@ class _Kernels:
         self._changed.set()
 
     async def _close(self, client: _Client) -> None:
-        """Close a kernel.
-
-        A cell of its client that comes meanwhile waits, and then opens it again.
-        """
+        """Close a kernel. A cell that its client sends meanwhile waits, and then opens it again."""
         async with client.running:
             session, client.session = client.session, None
             if session is None:
@@ -564,9 +575,9 @@ class _Kernels:
                     await self._close(client)
 
     def _session_id(self, name: str) -> str:
-        """The session of a kernel. Whoever reads the log does not learn the name from it.
+        """The session of a kernel. A reader of the log cannot derive the kernel's name from it.
 
-        The task is part of it, so that a name leads into no other project.
+        The task is part of it, so that a name is of no use in another project.
         """
         return f"{AGENT}-{id_of(self._task, name)}"
 
@@ -582,12 +593,12 @@ class _Kernels:
             options=options,
             wait=LEASE_SECONDS,
         )
-        # A cell may print the name of its kernel, which nobody else may read from the log.
+        # A cell may print the name of its kernel, which nobody else may learn from the log.
         session.journal.redact = _KernelNames()
         return session
 
     async def close(self) -> None:
-        """Close every kernel, and interrupt the cells that run in them."""
+        """Close every kernel, and interrupt running cells."""
         for client in list(self._clients.values()):
             session, client.session = client.session, None
             if session is not None:
@@ -596,11 +607,11 @@ class _Kernels:
         self._clients.clear()
 
 
-# serving ------------------------------------------------------------------------------------------------
+# serving ------------------------------------------------------------------------------------------
 
 
 async def serve_stdio(server: RecallServer) -> None:
-    """Serve one client over standard input and output, until it leaves."""
+    """Serve one client over standard input and output, until it disconnects."""
     await server.serving(server.mcp.run_stdio_async())
 
 
@@ -609,7 +620,7 @@ async def serve_http(
 ) -> None:
     """Serve clients that hold the token over streamable HTTP, at /mcp.
 
-    `hosts` are names besides those of loopback.
+    `hosts` are host names that are accepted besides those of loopback.
     """
     import uvicorn
 
@@ -626,7 +637,7 @@ async def serve_http(
 
 
 class _TokenRequired:
-    """Answers 401 to a request that does not bear the token, before anything else looks at it."""
+    """Answers 401 to a request without the token, before anything else reads the request."""
 
     def __init__(self, app: Any, token: str) -> None:
         self._app = app
@@ -634,10 +645,9 @@ class _TokenRequired:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
-            given = next(
-                (value for name, value in scope["headers"] if name == b"authorization"), b""
-            )
-            if not hmac.compare_digest(given, self._expected):
+            values = (value for name, value in scope["headers"] if name == b"authorization")
+            authorization = next(values, b"")
+            if not hmac.compare_digest(authorization, self._expected):
                 headers = [(b"content-type", b"text/plain"), (b"www-authenticate", b"Bearer")]
                 body = b"this server needs its token: send the header 'Authorization: Bearer TOKEN'"
                 await send({"type": "http.response.start", "status": 401, "headers": headers})
@@ -646,19 +656,23 @@ class _TokenRequired:
         await self._app(scope, receive, send)
 
 
-# texts --------------------------------------------------------------------------------------------------
+# texts --------------------------------------------------------------------------------------------
 
 
 async def _answer(work: Callable[[], Awaitable[str]]) -> CallToolResult:
-    """What the work says; what goes wrong is an answer that the model can act on."""
+    """The text of the work as a result. An error becomes a result that the model can act on."""
     try:
         return _result(await work())
     except ScrollError as error:
         return _result(str(error), is_error=True)
-    except Exception as error:  # a fault of ours: the SDK would only say that there was one
+    except Exception as error:
+        # This is a fault of ours. The SDK would report only that there was an error.
         _logger.exception("a tool failed")
-        said = f"{type(error).__name__}: {error}. This is a fault of the server, which has logged it; try another way."
-        return _result(said, is_error=True)
+        text = (
+            f"{type(error).__name__}: {error}. This is a fault of the server, which has logged it; "
+            "try another way."
+        )
+        return _result(text, is_error=True)
 
 
 async def _read(work: Callable[[], Awaitable[str]]) -> str:
@@ -678,47 +692,49 @@ def _result(text: str, *, is_error: bool = False) -> CallToolResult:
 
 
 class _KernelNames(Redactor):
-    """Replaces the names of kernels and nothing else, since cells are the client's own."""
+    """Replaces kernel names and nothing else, since cells are the client's own."""
 
     def text(self, text: str) -> str:
         return _ISSUED.sub(lambda name: self.marker("kernel name", name[0]), text)
 
 
 def _new_name() -> str:
-    """A name for a kernel that nobody can guess.
+    """A kernel name that nobody can guess.
 
-    Redaction knows its shape, so that no transcript gives it away.
+    Redaction recognises its shape, so that no transcript reveals it.
     """
     return f"scroll_kernel_{secrets.token_hex(16)}"
 
 
 def _kernel_of(ctx: Context[Any, Any], own: str) -> str:
-    """The kernel of the client that this request comes from; "" where the protocol cannot tell
-    clients apart.
-    """
+    """The kernel of the client that sent a request; "" if the protocol cannot identify clients."""
     if ctx.headers is None:
-        return own  # standard streams: the process has one client
+        # Over standard streams the process has one client.
+        return own
     if (ctx.protocol_version or "") >= SESSIONLESS_PROTOCOL:
-        # The server issues no session ids there, so this one would be the client's invention.
+        # The server issues no session ids there, so a client would have invented this one.
         return ""
     session = ctx.headers.get("mcp-session-id", "")
     return f"h-{session}" if session else ""
 
 
-def _seqs_of(given: Any) -> list[int]:
+_SPAN = re.compile(r"\s*(?:seq\s*)?(\d{1,18})(?:\s*(?:-|\u2013|to)\s*(\d{1,18}))?\s*")
+
+
+def _seqs_of(value: Any) -> list[int]:
     """The seqs in "12", "12,15", "12-20"; models also send numbers and lists."""
-    parts = given if isinstance(given, list | tuple) else str(given).strip("[]() ").split(",")
+    parts = value if isinstance(value, list | tuple) else str(value).strip("[]() ").split(",")
     seqs: dict[int, None] = {}
     for part in parts:
-        span = re.fullmatch(
-            r"\s*(?:seq\s*)?(\d{1,18})(?:\s*(?:-|\u2013|to)\s*(\d{1,18}))?\s*", str(part)
-        )
+        span = _SPAN.fullmatch(str(part))
         if span is None:
             raise BadInput(f'seqs are written "12", "12,15" or "12-20", not {str(part)[:80]!r}')
-        first, last = int(span[1]), int(span[2] or span[1])
+        first = int(span[1])
+        last = int(span[2] or span[1])
         if len(seqs) + last - first >= MAX_SEQS:
             raise BadInput(
-                f"expand takes at most {MAX_SEQS} seqs at once; take a part, or use `exec` with ms.expand"
+                f"expand takes at most {MAX_SEQS} seqs at once; "
+                "take a part, or use `exec` with ms.expand"
             )
         seqs.update(dict.fromkeys(range(first, last + 1)))
     return list(seqs)
@@ -726,38 +742,34 @@ def _seqs_of(given: Any) -> list[int]:
 
 def _span(events: Sequence[Event]) -> str:
     seqs = [event.seq for event in events]
-    whole = seqs == list(range(seqs[0], seqs[-1] + 1)) and len(seqs) > 2
-    return f"{seqs[0]}-{seqs[-1]}" if whole else ",".join(map(str, seqs))
+    first, last = seqs[0], seqs[-1]
+    if len(seqs) > 2 and seqs == list(range(first, last + 1)):
+        return f"{first}-{last}"
+    return ",".join(map(str, seqs))
+
+
+_FACTS = ("seq", "created_at", "role", "kind", "name", "session_id", "source_key", "metadata")
 
 
 def _facts(event: Event) -> dict[str, Any]:
-    return {
-        name: getattr(event, name)
-        for name in (
-            "seq",
-            "created_at",
-            "role",
-            "kind",
-            "name",
-            "session_id",
-            "source_key",
-            "metadata",
-        )
-    }
+    """The fields of an event that its heading needs."""
+    return {name: getattr(event, name) for name in _FACTS}
 
 
 def _heading(row: Mapping[str, Any]) -> str:
-    """Where an event stands and who speaks in it, on one line."""
+    """One line with the seq, time, speaker, origin and session of an event."""
     at = row["created_at"][:16].replace("T", " ")
     parts = f"[{row['seq']}] {at} {_speaker(row)}{_origin(row)} (session {row['session_id']})"
     return " ".join(printable(parts).split())
 
 
 def _speaker(row: Mapping[str, Any]) -> str:
-    """The role, or the kind where the role would pass a note or a notification for a message."""
-    kind, role = row["kind"], row["role"]
+    """The role, or the kind if the role would make a note or a notification look like a message."""
+    kind = row["kind"]
+    role = row["role"]
     is_message = role and kind != NOTE and not (role == "user" and kind in NOT_SPOKEN)
-    return " ".join(filter(None, (role if is_message else kind, row.get("name", ""))))
+    words = (role if is_message else kind, row.get("name", ""))
+    return " ".join(filter(None, words))
 
 
 def _origin(row: Mapping[str, Any]) -> str:
@@ -772,7 +784,7 @@ def _origin(row: Mapping[str, Any]) -> str:
 def _quoted(text: str) -> str:
     """A body with a mark before each line.
 
-    An entry begins with its heading at the left margin, so no body can pass for another entry.
+    An entry begins with its heading at the left margin, so no body can look like another entry.
     """
     return "\n".join(f"| {line}" for line in text.split("\n"))
 

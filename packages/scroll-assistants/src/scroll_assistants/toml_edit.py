@@ -1,11 +1,9 @@
-"""Put a table into a TOML file of another program, or take it out again, and leave the rest as it
-is.
+"""Insert a table into another program's TOML file, or remove it, and leave the rest as it is.
 
-Where the outer table is written with headers, a header of ours at the end of the file is enough and
-changes no other byte. A header cannot extend a table that is written inline (`mcp_servers = { …
-}`): a program that reads such a file refuses to start. So every result is parsed before it is
-returned, and where the simple edit does not hold, tomlkit edits the table in the form in which it
-is written.
+If the outer table is written with headers, appending a header to the file is enough and changes no
+other byte. A header cannot extend an inline table (`mcp_servers = { … }`): a program that reads
+such a file refuses to start. So every result is parsed before it is returned, and if the simple
+edit is not valid, tomlkit edits the table in its own notation.
 """
 
 import json
@@ -28,9 +26,9 @@ def value_at(text: str, path: Path) -> Any:
 
 
 def put(text: str, path: Path, table: dict[str, Any]) -> str:
-    """The text with a table at a path, which must not be there yet."""
+    """The text with a new table at a path."""
     if value_at(text, path) is not None:
-        raise BadInput(f"{'.'.join(path)} is there already")
+        raise BadInput(f"{'.'.join(path)} already exists")
     expected = _parsed(text)
     expected.setdefault(path[0], {})[path[1]] = table
     appended = _with_header(text, path, table)
@@ -44,12 +42,12 @@ def put(text: str, path: Path, table: dict[str, Any]) -> str:
 
 
 def remove(text: str, path: Path) -> str:
-    """The text without the table at a path; as it was, if the table is not there."""
+    """The text without the table at a path; unchanged if there is no such table."""
     if value_at(text, path) is None:
         return text
     expected = _parsed(text)
     del expected[path[0]][path[1]]
-    # An outer table that has only headers of inner tables goes with the last of them.
+    # An outer table that consists of headers of inner tables vanishes with the last of them.
     without_outer = {name: value for name, value in expected.items() if name != path[0] or value}
     cut = _header(path).sub("", text)
     if _is_one_of(cut, expected, without_outer):
@@ -62,15 +60,20 @@ def remove(text: str, path: Path) -> str:
 
 
 def _with_header(text: str, path: Path, table: dict[str, Any]) -> str:
-    """The text with the table behind it. JSON writes strings and lists as TOML does."""
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in table.items()]
-    gap = "\n" if text.endswith("\n") else "\n\n"
-    return f"{text}{gap if text else ''}[{'.'.join(path)}]\n{''.join(lines)}"
+    """The text followed by the table. JSON notation for strings and lists is valid in TOML."""
+    lines = [f"[{'.'.join(path)}]\n"]
+    for name, value in table.items():
+        lines.append(f"{name} = {json.dumps(value, ensure_ascii=False)}\n")
+    gap = ""
+    if text:
+        gap = "\n" if text.endswith("\n") else "\n\n"
+    return text + gap + "".join(lines)
 
 
 def _header(path: Path) -> "re.Pattern[str]":
-    """A table that begins with a header of its own, and the empty line before it."""
-    return re.compile(rf"\n?^\[{re.escape('.'.join(path))}\]\n(?:(?!\[).*(?:\n|\Z))*", re.MULTILINE)
+    """Matches a table that has its own header, and the empty line before it."""
+    name = re.escape(".".join(path))
+    return re.compile(rf"\n?^\[{name}\]\n(?:(?!\[).*(?:\n|\Z))*", re.MULTILINE)
 
 
 def _parsed(text: str) -> dict[str, Any]:

@@ -330,6 +330,22 @@ def test_an_output_in_a_file_beside_the_transcript_is_read_whole(
     assert counts(import_file(store, tmp_path / "s-1.jsonl")) == (0, 8)
 
 
+def test_an_output_goes_to_the_first_result_that_names_its_file(
+    store: Store, tmp_path: Path
+) -> None:
+    saved = tmp_path / "s-1" / "tool-results"
+    saved.mkdir(parents=True)
+    (saved / "toolu_1.txt").write_text(OUTPUT)
+    lines = [
+        claude(number, "user", result(f"t{number}", persisted(saved / "toolu_1.txt")))
+        for number in (1, 2)
+    ]
+    import_file(store, write(tmp_path / "s-1.jsonl", lines))
+    first, second = events(store, "s-1")
+    assert store.log.text(first) == OUTPUT
+    assert second.content == persisted(saved / "toolu_1.txt")
+
+
 @pytest.mark.parametrize(
     "trick", ["link", "linked folder", "linked session", "parent", "pipe", "long", "missing"]
 )

@@ -1,16 +1,15 @@
-"""Histories of assistants that grow: where they are on this machine, reading what is new in one,
-and following them.
+"""Histories of assistants that grow: find them on this machine, read new messages, and follow them.
 
-How far a file was read is kept in a small file of the store's `captured` folder. It is only a
-shortcut: events are recognised by the ids of the source, so a lost or old position costs time and
-doubles nothing. A position counts only if the bytes before it are the ones that were read, and if
-the log still has the newest event of that run; so a transcript that was written anew, or a store
-that was restored from a backup, is read from its beginning.
+The position up to which a file was read is kept in a small file of the store's `captured` folder.
+It is only a shortcut: events are recognised by the ids of the source, so a lost or old position
+costs time and duplicates nothing. A position counts only if the bytes before it are the ones that
+were read, and if the log still has the newest event of that run. So a transcript that was
+rewritten is read from its beginning, and so are all after a store was restored from a backup.
 
-A run waits for others a short while at most. What it leaves, the next run finds: a position moves
-only when everything before it is in the log. The same holds for a run that was killed, and for a
-watcher. Lines that cannot be read are reported once and passed over, since a transcript that is
-being written cannot be mended.
+A run waits for others a short while at most. The next run reads the rest: a position moves only
+when everything before it is in the log. The same holds for a run that was killed, and for a
+watcher. Lines that cannot be read are reported once and skipped, since a transcript that is being
+written cannot be fixed.
 """
 
 import contextlib
@@ -60,25 +59,34 @@ from scroll_context.store import Store
 
 _logger = logging.getLogger("scroll_assistants.importers")
 
-FOLDER = "captured"  # in a store
-WAIT = 0.1  # seconds that a capture waits for a lease
-BATCH_EVENTS = 500  # of a run with a budget
+# The folder of the store with the positions.
+FOLDER = "captured"
+# The seconds that a capture waits for a lease.
+WAIT = 0.1
+# The size of a batch in a run with a budget.
+BATCH_EVENTS = 500
 BATCH_BYTES = 4 << 20
-_TAIL = 512  # bytes before a position, by which the file is recognised
-_CALLS = 200  # tool calls of a session that may still get a result
+# A file is recognised by so many bytes before the position.
+_TAIL = 512
+# The number of tool calls of a session that are remembered because they may still get a result.
+_CALLS = 200
 
 
 class _Cursor(msgspec.Struct):
-    """What is kept of the last run over one file."""
+    """The state after the last run over one file."""
 
     path: str
-    layout: str  # its name
+    # The name of the layout.
+    layout: str
     position: Position
-    tail: str = ""  # hash of the bytes before the position
+    # The hash of the bytes before the position.
+    tail: str = ""
     renamed: dict[str, int | None] = {}
-    seq: int = 0  # the newest event of the log after that run, and its chain value
+    # The newest event of the log after that run, and its chain value.
+    seq: int = 0
     chain: str = ""
-    stamp: str = ""  # size and time of a file that is read as a whole
+    # The size and time of a file that is always read completely.
+    stamp: str = ""
 
 
 def capture(
@@ -90,18 +98,18 @@ def capture(
     redact: bool = True,
     mine: bool = True,
 ) -> ImportReport:
-    """Append what an assistant's history has had added since the last run, its sub-agents' too.
+    """Append new messages of an assistant's history, and of its sub-agents, since the last run.
 
-    Transcripts of Claude Code, Codex and Gemini are read from where they stood. Of a database, the
-    sessions that have changed are read. Other files of assistants are read completely when they
-    have changed. A file that no assistant writes is refused, since what it says would be taken for
-    words of the user.
+    Transcripts of Claude Code, Codex and Gemini are read from the position of the last run. In a
+    database, the changed sessions are read. Other files of assistants are read completely when they
+    have changed. A file that no assistant writes is refused, since its text would count as the
+    user's words.
 
-    Waits up to `wait` seconds for the lease of a session, and, if a `budget` of seconds is given,
-    stops when it is spent; `ImportReport.left` says why the rest was left to the next run. Open the
-    store with a short `lock_timeout` to bound the wait for its write lock as well. Secrets are
-    replaced by markers, as `import_file` does it. The history is the user's own, unless `mine` is
-    False (origin.py).
+    Waits up to `wait` seconds for the lease of a session. With a `budget` in seconds, the run stops
+    when it is spent. `ImportReport.left` says why the rest was left to the next run. Open the store
+    with a short `lock_timeout` to bound the wait for its write lock as well. Secrets are replaced
+    by markers, as in `import_file`. The history is the user's own, unless `mine` is False
+    (origin.py).
     """
     run = _Run(store, wait, budget, redact, mine)
     with contextlib.closing(run):
@@ -121,7 +129,7 @@ class _BudgetSpent(Exception):
 
 
 class _Run:
-    """One capture: its files, one after the other, and what came of them."""
+    """One capture: it reads the files one after the other and counts the results."""
 
     def __init__(
         self, store: Store, wait: float, budget: float | None, redact: bool, mine: bool
@@ -138,19 +146,16 @@ class _Run:
         self._total = ImportReport(file="")
 
     def close(self) -> None:
-        """Let others have the sessions again."""
+        """Release the sessions."""
         for writer in self._writers.values():
             writer.release()
 
     def file(self, path: Path) -> None:
-        kept = (
-            self.store.folder
-            / FOLDER
-            / f"{hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32]}.json"
-        )
+        digest = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()
+        cursor_file = self.store.folder / FOLDER / f"{digest[:32]}.json"
         try:
             size = path.stat().st_size
-            cursor = self._load(kept, path)
+            cursor = self._load(cursor_file, path)
             if cursor is None:
                 cursor = _Cursor(str(path.absolute()), detect(path, path.suffix).name, Position())
         except OSError as error:
@@ -158,37 +163,40 @@ class _Run:
         layout = layout_named(cursor.layout)
         if not layout.can_be_followed:
             if layout in (JSONL, JSON):
-                # No line of it says yet which assistant wrote it.
+                # No line shows yet which assistant wrote the file.
                 return
             raise BadInput(f"{path} is not a history of an assistant; `scroll import` reads it")
         self._parts.append(Part(path, path.stem, layout))
         is_document = cursor.layout == Format.GEMINI and is_one_value(path)
         if layout.grows_by_lines and not is_document:
             if size > cursor.position.offset:
-                self._rest(path, kept, cursor)
-        elif (stamp := file_stamp(path)) != cursor.stamp:
-            if cursor.layout in DATABASES:
-                if (
-                    stamp.partition(":")[0] != cursor.stamp.partition(":")[0]
-                ):  # another file in its place
-                    cursor.position = Position()
-                self._rest(path, kept, cursor)
-            else:
-                self._whole(path, cursor)
-            cursor.stamp = stamp  # of a file without messages too
-            self._save(kept, cursor, path)
+                self._append_rest(path, cursor_file, cursor)
+            return
+        stamp = file_stamp(path)
+        if stamp == cursor.stamp:
+            return
+        if cursor.layout in DATABASES:
+            if _inode(stamp) != _inode(cursor.stamp):
+                # Another file has taken its place.
+                cursor.position = Position()
+            self._append_rest(path, cursor_file, cursor)
+        else:
+            self._import_complete(path, cursor)
+        # The stamp of a file without messages is saved too.
+        cursor.stamp = stamp
+        self._save(cursor_file, cursor, path)
 
-    def _rest(self, path: Path, kept: Path, cursor: _Cursor) -> None:
-        """Append what is behind the position of the cursor."""
-        messages = self._messages_behind(path, cursor)
+    def _append_rest(self, path: Path, cursor_file: Path, cursor: _Cursor) -> None:
+        """Append the messages after the position of the cursor."""
+        messages = self._messages_after(path, cursor)
         for batch in batches(messages, self._batch, BATCH_BYTES, keep_lines=True):
             self._append(batch, cursor.layout)
-            self._save(kept, cursor, path)
+            self._save(cursor_file, cursor, path)
             if self._deadline is not None and time.monotonic() > self._deadline:
                 raise _BudgetSpent
 
-    def _whole(self, path: Path, cursor: _Cursor) -> None:
-        """Import a file that can only be read as a whole."""
+    def _import_complete(self, path: Path, cursor: _Cursor) -> None:
+        """Import a file that can only be read completely."""
         self.close()
         options = ImportOptions(
             layout=cursor.layout, skip_bad=True, redact=self._redact, mine=self._mine
@@ -209,7 +217,7 @@ class _Run:
             total = total.plus(ImportReport(file="", redacted=writer.redacted))
         return ImportReport(file=file, format=described, left=self.left).plus(total)
 
-    def _messages_behind(self, path: Path, cursor: _Cursor) -> Iterator[Imported]:
+    def _messages_after(self, path: Path, cursor: _Cursor) -> Iterator[Imported]:
         labels = Labels(session_id=path.stem)
         layout = layout_named(cursor.layout)
         renamed = self._renaming(cursor)
@@ -225,81 +233,89 @@ class _Run:
             self._writers[layout] = self.store.append_foreign(
                 origin, layout, redact=self._redact, wait=self._wait
             )
-        added, known = append_new(self.store, self._writers[layout], pieces_of(batch))
+        added, already_recorded = append_new(self.store, self._writers[layout], pieces_of(batch))
         self._total = self._total.plus(
-            ImportReport(file="", messages=len(batch), added=added, known=known)
+            ImportReport(file="", messages=len(batch), added=added, known=already_recorded)
         )
 
     def _renaming(self, cursor: _Cursor) -> Renamed:
-        """The numbers of sessions whose names another source has taken: asked of the log once for
-        each session.
+        """Numbers for sessions whose names another source has taken. The log is asked once for each
+        session.
         """
         family = f"{IMPORTED}{cursor.layout}:"
 
+        def is_free(session_name: str) -> bool:
+            return is_open_to(self.store.log, session_name, family)
+
         def number_of(session: str) -> int | None:
             if session not in cursor.renamed:
-                cursor.renamed[session] = first_number(
-                    lambda one: is_open_to(self.store.log, one, family), session
-                )
+                cursor.renamed[session] = first_number(is_free, session)
             return cursor.renamed[session]
 
         return number_of
 
-    def _load(self, kept: Path, path: Path) -> _Cursor | None:
+    def _load(self, cursor_file: Path, path: Path) -> _Cursor | None:
         try:
-            cursor = msgspec.json.decode(kept.read_bytes(), type=_Cursor)
+            cursor = msgspec.json.decode(cursor_file.read_bytes(), type=_Cursor)
         except (OSError, msgspec.DecodeError):
             return None
         rows = self.store.log.query("SELECT chain FROM event WHERE seq = ?", [cursor.seq])
         is_same_log = bool(rows) and rows[0][0].hex() == cursor.chain
-        return (
-            cursor if is_same_log and cursor.tail == _tail(path, cursor.position.offset) else None
-        )
+        if is_same_log and cursor.tail == _tail(path, cursor.position.offset):
+            return cursor
+        return None
 
-    def _save(self, kept: Path, cursor: _Cursor, path: Path) -> None:
+    def _save(self, cursor_file: Path, cursor: _Cursor, path: Path) -> None:
         newest = self.store.log.query("SELECT seq, chain FROM event ORDER BY seq DESC LIMIT 1")
         if not newest:
             return
-        cursor.seq, cursor.chain = newest[0][0], newest[0][1].hex()
+        seq, chain = newest[0]
+        cursor.seq = seq
+        cursor.chain = chain.hex()
         cursor.tail = _tail(path, cursor.position.offset)
         cursor.position.tools = {
             session: dict(list(calls.items())[-_CALLS:])
             for session, calls in cursor.position.tools.items()
         }
-        kept.parent.mkdir(mode=0o700, exist_ok=True)
-        with complete_file(kept, replace=True, durable=False) as file:
+        cursor_file.parent.mkdir(mode=0o700, exist_ok=True)
+        with complete_file(cursor_file, replace=True, durable=False) as file:
             file.write(msgspec.json.encode(cursor))
 
 
 def file_stamp(path: Path) -> str:
-    """What changes with a file or, of a database, with the log beside it; it begins with which file
-    it is.
+    """The inode, size and time of a file and of the write-ahead log of a database.
+
+    The stamp changes with the content.
     """
-    found = []
-    for one in (path, path.with_name(f"{path.name}-wal")):
+    stamps = []
+    for file in (path, path.with_name(f"{path.name}-wal")):
         with contextlib.suppress(OSError):
-            status = one.stat()
-            found.append(f"{status.st_ino}:{status.st_size}:{status.st_mtime_ns}")
-    return " ".join(found)
+            status = file.stat()
+            stamps.append(f"{status.st_ino}:{status.st_size}:{status.st_mtime_ns}")
+    return " ".join(stamps)
+
+
+def _inode(stamp: str) -> str:
+    return stamp.partition(":")[0]
 
 
 def _tail(path: Path, offset: int) -> str:
     """The hash of the bytes before an offset."""
+    start = max(0, offset - _TAIL)
     with path.open("rb") as file:
-        file.seek(start := max(0, offset - _TAIL))
+        file.seek(start)
         return hashlib.sha256(file.read(offset - start)).hexdigest()[:32]
 
 
-# the assistants on this machine ---------------------------------------------------------------------------
+# the assistants on this machine -------------------------------------------------------------------
 
 
 def places(
     home: Path | None = None, environ: Mapping[str, str] = os.environ, platform: str = sys.platform
 ) -> list[tuple[str, Path, tuple[str, ...]]]:
-    """The name of each assistant, the folder in which it keeps its history, and patterns of the
-    files.
+    """The name of each assistant, the folder of its history, and patterns of the files.
 
-    Environment variables that the assistants themselves obey are obeyed here too.
+    The environment variables that move the folders of the assistants are respected here too.
     """
     home = home or Path.home()
 
@@ -339,36 +355,40 @@ def places(
 def installed(
     home: Path | None = None, environ: Mapping[str, str] = os.environ, platform: str = sys.platform
 ) -> list[InstalledHistory]:
-    """The assistants that have kept something here.
+    """The assistants that have a history on this machine.
 
     No file is opened: names, sizes and times are enough.
     """
-    found = (_history(*place) for place in places(home, environ, platform))
-    return [history for history in found if history.files]
+    histories = (_history(*place) for place in places(home, environ, platform))
+    return [history for history in histories if history.files]
 
 
 def _history(assistant: str, folder: Path, patterns: tuple[str, ...]) -> InstalledHistory:
+    paths: set[Path] = set()
+    for pattern in patterns:
+        paths.update(folder.glob(pattern))
     files = []
-    for path in {path for pattern in patterns for path in folder.glob(pattern)}:
+    for path in paths:
         try:
             status = path.stat()
-        except OSError:  # it has just been removed
+        except OSError:
+            # The file has just been removed.
             continue
         if path.is_file() and status.st_size:
             files.append((status.st_mtime, str(path), status.st_size))
     files.sort()
-    days = [
-        dt.datetime.fromtimestamp(time, dt.UTC).date().isoformat()
-        for time, _, _ in (*files[:1], *files[-1:])
-    ]
     return InstalledHistory(
         assistant=assistant,
         folder=str(folder),
         files=tuple(path for _, path, _ in files),
         bytes=sum(size for _, _, size in files),
-        first=days[0] if days else "",
-        last=days[-1] if days else "",
+        first=_day(files[0][0]) if files else "",
+        last=_day(files[-1][0]) if files else "",
     )
+
+
+def _day(seconds: float) -> str:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).date().isoformat()
 
 
 def capture_all(
@@ -381,13 +401,11 @@ def capture_all(
     progress: Progress | None = None,
     on_report: Callable[[ImportReport], None] | None = None,
 ) -> None:
-    """Capture each file, and tell of it.
-
-    What is wrong with one file does not keep the others from being read.
-    """
-    sizes = [(path, Path(path).stat().st_size if Path(path).exists() else 0) for path in files]
-    done, total = 0, sum(size for _, size in sizes)
-    for path, size in sizes:
+    """Capture each file, and report on it. A fault in one file does not stop the others."""
+    sizes = {path: Path(path).stat().st_size if Path(path).exists() else 0 for path in files}
+    done = 0
+    total = sum(sizes.values())
+    for path, size in sizes.items():
         if progress:
             progress(done, total)
         try:
@@ -399,11 +417,12 @@ def capture_all(
         done += size
 
 
-# following --------------------------------------------------------------------------------------------------
+# following ----------------------------------------------------------------------------------------
 
-EVERY = 2.0  # seconds between two looks
+# The seconds between two checks of the files.
+EVERY = 2.0
 Listing = Callable[[], list[str]]
-"""Which files there are to follow; asked at each look, since sessions begin."""
+"""Lists the files to follow. It is called at each check, since new sessions begin."""
 
 
 def watch(
@@ -417,16 +436,18 @@ def watch(
     redact: bool = True,
     mine: bool = True,
 ) -> None:
-    """Capture what changes until `stop` is set.
+    """Capture changed files until `stop` is set.
 
-    With `folders`, the system reports changes in them; where it cannot, and from time to time in
-    any case, the files are looked at. A file that a capture left, since another process was writing, is tried again then.
+    With `folders`, the system reports changes in them. If it cannot, and at intervals in any case,
+    the files are checked. A capture that stopped because another process was writing is tried again
+    then.
     """
     seen: dict[str, str] = {}
 
     def reported(report: ImportReport) -> None:
         if report.left or report.error:
-            seen.pop(report.file, None)  # look again
+            # The next check captures the file again.
+            seen.pop(report.file, None)
         on_report(report)
 
     for _ in _moments(folders or [], every, stop):
@@ -440,29 +461,29 @@ def watch(
 
 
 def _moments(folders: list[Path], every: float, stop: threading.Event) -> Iterator[None]:
-    """When to look: at once, then at each change of the folders, and in any case every so many
-    seconds.
+    """Yields when the files should be checked: at once, at each change in the folders, and in any
+    case every `every` seconds.
     """
     yield
-    there = [folder for folder in folders if folder.is_dir()]
-    if there and not stop.is_set():
+    existing = [folder for folder in folders if folder.is_dir()]
+    if existing and not stop.is_set():
         import watchfiles
 
-        every_ms = int(every * 1000)
         try:
             for _ in watchfiles.watch(
-                *there,
+                *existing,
                 watch_filter=None,
                 stop_event=stop,
-                rust_timeout=every_ms,
+                rust_timeout=int(every * 1000),
                 yield_on_timeout=True,
                 debounce=500,
             ):
                 yield
             return
-        except (OSError, RuntimeError) as error:  # as many folders are watched as the system allows
+        except (OSError, RuntimeError) as error:
+            # The system limits the number of folders that can be watched.
             _logger.warning(
-                "the system does not report changes (%s): files are looked at instead", error
+                "the system does not report changes (%s): checking files at intervals", error
             )
     while not stop.wait(every):
         yield

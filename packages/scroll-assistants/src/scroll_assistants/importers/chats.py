@@ -2,14 +2,14 @@
 text, and tables.
 
 An export of ChatGPT is a tree: the current turns come in order, each followed by the branches that
-were left there, which get the kind `branch`. In Slack a channel is a session, in WhatsApp a file is
-one; who writes there has the role `speaker` and a name, and what the service itself reports has the
+the user left there, which get the kind `branch`. A Slack channel is a session, and so is a WhatsApp
+file. People there have the role `speaker` and a name, and reports of the service itself have the
 kind `meta`. Only a person whom the caller has named as the owner (`Labels.me`) has the role `user`:
-others may write "always …" too, and that is no instruction of the user.
+others may write "always …" too, and that is not an instruction of the user.
 
-A text in which lines say who speaks ("## User", "**Assistant:** …", "Human: …") is a conversation.
-Any other is a document: each of its paragraphs is an event of the kind `document`, so that a search
-finds the part that matters and a text that has grown adds its new paragraphs. The key of a
+A text with lines that name a speaker ("## User", "**Assistant:** …", "Human: …") is a conversation.
+Any other text is a document: each of its paragraphs is an event of the kind `document`, so that a
+search finds the relevant part and a text that has grown adds its new paragraphs. The key of a
 paragraph is made of its words, never of its place.
 """
 
@@ -46,45 +46,47 @@ from scroll_context.importing.text_files import document, not_json, text_lines, 
 from scroll_context.origin import SPEAKER
 from scroll_context.text.json_bounds import bounded_loads
 
-# ChatGPT -------------------------------------------------------------------------------------------------
+# ChatGPT ------------------------------------------------------------------------------------------
 
 
-def chatgpt(found: RawMessage) -> Iterator[RawMessage]:
-    """The messages of a conversation: the current turns, each followed by the branches that were
-    left there.
-    """
-    talk = found.value
-    nodes = talk.get("mapping")
-    session = records.text(talk, "conversation_id") or records.text(talk, "id")
+def chatgpt(record: RawMessage) -> Iterator[RawMessage]:
+    """The messages of a conversation: current turns, each followed by its abandoned branches."""
+    conversation = record.value
+    nodes = conversation.get("mapping")
+    session = records.text(conversation, "conversation_id") or records.text(conversation, "id")
     if not isinstance(nodes, dict) or not session:
         raise BadInput("a conversation of ChatGPT needs an id and a mapping")
-    title = records.text(talk, "title")
+    title = records.text(conversation, "title")
     prefix = records.identifier(session)
-    for name, branch in _in_order(nodes, talk.get("current_node")):
+    for name, branch in _in_order(nodes, conversation.get("current_node")):
         node = nodes[name]
-        message = node.get("message") if isinstance(node, dict) else None
-        if not isinstance(message, dict) or (said := _chatgpt_message(message)) is None:
+        source = node.get("message") if isinstance(node, dict) else None
+        if not isinstance(source, dict):
             continue
-        if branch and said.get("tool_calls") is None and said["role"] != "tool":
-            said["kind"] = BRANCH
-        about = {"title": title, "node": name, "parent": node.get("parent"), "branch": branch}
-        extra = message.get("metadata")
-        about = {field: value for field, value in about.items() if value}
+        message = _chatgpt_message(source)
+        if message is None:
+            continue
+        if branch and message.get("tool_calls") is None and message["role"] != "tool":
+            message["kind"] = BRANCH
+        facts = {"title": title, "node": name, "parent": node.get("parent"), "branch": branch}
+        about = {field: value for field, value in facts.items() if value}
+        metadata = source.get("metadata")
+        if isinstance(metadata, dict):
+            about |= records.fields(metadata, model="model_slug")
         yield placed(
-            found,
+            record,
             Format.CHATGPT,
-            said,
+            message,
             session=session,
             key=f"{prefix}:{records.identifier(name)}",
-            time=message.get("create_time") or talk.get("create_time"),
-            about=about
-            | (records.fields(extra, model="model_slug") if isinstance(extra, dict) else {}),
+            time=source.get("create_time") or conversation.get("create_time"),
+            about=about,
         )
 
 
 def _in_order(nodes: dict[str, Any], current: Any) -> Iterator[tuple[str, str]]:
-    """The ids of all nodes, each with the id of the node at which its branch left the current turns
-    (or nothing).
+    """The ids of all nodes, each with the id of the first node of its branch; "" for the current
+    turns.
     """
     children: dict[str, list[str]] = {name: [] for name in nodes}
     parents: dict[str, str] = {}
@@ -113,60 +115,61 @@ def _subtrees(
     for top in tops:
         waiting = [top]
         while waiting:
-            if (name := waiting.pop()) not in seen:
+            name = waiting.pop()
+            if name not in seen:
                 seen.add(name)
                 yield name, top
                 waiting += reversed(children[name])
 
 
 def _chatgpt_message(message: dict[str, Any]) -> dict[str, Any] | None:
-    """The role, content and kind of a message; None for one that says nothing."""
-    author, content = message.get("author"), message.get("content")
+    """The role, content and kind of a message; None for a message without text."""
+    author = message.get("author")
     role = records.text(author, "role") if isinstance(author, dict) else ""
     if not role or not isinstance(author, dict):
         raise BadInput("a message of ChatGPT needs an author with a role")
+    content = message.get("content")
     if not isinstance(content, dict):
         return None
-    parts = next(
-        (content[field] for field in ("parts", "thoughts") if isinstance(content.get(field), list)),
-        [content],
-    )
-    said = "\n".join(text for part in parts if (text := _part_text(part)))
-    if not said.strip():
+    parts = [content]
+    for field in ("thoughts", "parts"):
+        if isinstance(content.get(field), list):
+            parts = content[field]
+    text = "\n".join(filter(None, map(_part_text, parts)))
+    if not text.strip():
         return None
     recipient = records.text(message, "recipient")
     if role == "assistant" and recipient not in ("", "all"):
-        return call(recipient, said, "")
-    found: dict[str, Any] = {"role": role, "content": said}
+        return call(recipient, text, "")
+    turn: dict[str, Any] = {"role": role, "content": text}
     if role == "tool":
-        found["name"] = records.text(author, "name")
+        turn["name"] = records.text(author, "name")
     kind = content.get("content_type")
     if kind in ("thoughts", "reasoning_recap"):
-        found["kind"] = THINKING
+        turn["kind"] = THINKING
     elif kind in ("user_editable_context", "model_editable_context"):
-        found["kind"] = META
-    return found
+        turn["kind"] = META
+    return turn
+
+
+_TEXT_FIELDS = ("summary", "title", "text", "result", "content")
 
 
 def _part_text(part: Any) -> str:
-    """What a part says; of an image or a file, where it lies in the export; of an unknown one, its
+    """The text of a part: for an image or a file its path in the export, for an unknown part its
     JSON.
     """
-    if isinstance(part, str) or not isinstance(part, dict):
-        return part if isinstance(part, str) else ""
-    if pointer := part.get("asset_pointer"):
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, dict):
+        return ""
+    pointer = part.get("asset_pointer")
+    if pointer:
         size = part.get("size_bytes")
+        size_text = f", {size:,} bytes" if isinstance(size, int) else ""
         kind = str(part.get("content_type") or "file").removesuffix("_asset_pointer")
-        return (
-            f"[{kind}: {pointer}, {size:,} bytes]"
-            if isinstance(size, int)
-            else f"[{kind}: {pointer}]"
-        )
-    texts = [
-        part[field]
-        for field in ("summary", "title", "text", "result", "content")
-        if part.get(field)
-    ]
+        return f"[{kind}: {pointer}{size_text}]"
+    texts = [part[field] for field in _TEXT_FIELDS if part.get(field)]
     if texts and all(isinstance(text, str) for text in texts):
         return "\n".join(texts)
     rest = {
@@ -174,19 +177,22 @@ def _part_text(part: Any) -> str:
         for field, value in part.items()
         if field not in ("content_type", "text") and value
     }
-    return json.dumps(rest, ensure_ascii=False) if rest and not {"language"} >= set(rest) else ""
+    if not rest or set(rest) == {"language"}:
+        return ""
+    return json.dumps(rest, ensure_ascii=False)
 
 
-# Slack ---------------------------------------------------------------------------------------------------
+# Slack --------------------------------------------------------------------------------------------
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d\.json")
-_LONGEST_LIST = 256 << 20  # bytes of the list of people, or of channels
+# The most bytes of the list of people or of channels.
+_LONGEST_LIST = 256 << 20
 _MENTION = re.compile(r"<([@#!])([^>|]+)(?:\|([^>]*))?>")
 
 
 def slack_root(folder: Path) -> Path | None:
-    """The folder of an export of Slack: this one, or the only one in it; None when it is none."""
-    inner = [name for name in _channels(folder) if not name.name.startswith("__")]
+    """The root of a Slack export: this folder, or the only one in it; None for another folder."""
+    inner = [path for path in _channels(folder) if not path.name.startswith("__")]
     roots = [folder, *inner] if len(inner) == 1 else [folder]
     for root in roots:
         days = any(_days(channel) for channel in _channels(root))
@@ -197,7 +203,7 @@ def slack_root(folder: Path) -> Path | None:
 
 
 def _channels(folder: Path) -> list[Path]:
-    """The folders in an export. A link is not one of them: it may lead out of the export."""
+    """The folders in an export, without links, which may lead out of the export."""
     return sorted(path for path in folder.iterdir() if is_plain_folder(path))
 
 
@@ -208,8 +214,9 @@ def _days(channel: Path) -> list[Path]:
 
 
 def slack(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
-    """The messages of an export, channel by channel and day by day; of one file of it without the
-    names of people.
+    """The messages of an export, channel by channel and day by day.
+
+    For a single file of an export, the names of people are missing.
     """
     if path.is_file():
         yield from _slack_day(path, path.stem, path.stem, {}, labels)
@@ -217,27 +224,26 @@ def slack(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
     people = _slack_list(path, "users.json")
     names = {records.text(user, "id"): next(iter(_slack_names(user)), "") for user in people}
     labels = replace(labels, me=_slack_owners(people, labels.me))
-    ids = {
-        records.text(one, "name"): records.text(one, "id")
-        for one in _slack_list(path, "channels.json")
-    }
+    channels = _slack_list(path, "channels.json")
+    ids = {records.text(channel, "name"): records.text(channel, "id") for channel in channels}
     for folder in _channels(path):
+        channel_id = ids.get(folder.name) or folder.name
         for file in _days(folder):
-            yield from _slack_day(
-                file, folder.name, ids.get(folder.name) or folder.name, names, labels
-            )
+            yield from _slack_day(file, folder.name, channel_id, names, labels)
 
 
 def _slack_list(folder: Path, name: str) -> list[dict[str, Any]]:
     try:
-        found = bounded_loads(read_plain(folder, [name], _LONGEST_LIST) or b"[]")
+        items = bounded_loads(read_plain(folder, [name], _LONGEST_LIST) or b"[]")
     except (ValueError, RecursionError):
         return []
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    if not isinstance(items, list):
+        return []
+    return [item for item in items if isinstance(item, dict)]
 
 
 def _slack_names(user: dict[str, Any]) -> list[str]:
-    """The names of a person, the one that others see first."""
+    """The names of a person, the displayed name first."""
     profile = user["profile"] if isinstance(user.get("profile"), dict) else {}
     names = (
         profile.get("display_name"),
@@ -251,15 +257,12 @@ def _slack_names(user: dict[str, Any]) -> list[str]:
 def _slack_owners(people: list[dict[str, Any]], me: tuple[str, ...]) -> tuple[str, ...]:
     """The ids of the people with these names or ids.
 
-    Anybody may choose a name, so it must be one person's.
+    Anybody may choose a name, so a name must belong to one person only.
     """
     owners: list[str] = []
     for name in me:
-        ids = [
-            records.text(user, "id")
-            for user in people
-            if name in (user.get("id"), *_slack_names(user))
-        ]
+        matches = [user for user in people if name in (user.get("id"), *_slack_names(user))]
+        ids = [records.text(user, "id") for user in matches]
         if len(set(ids)) > 1:
             raise BadInput(
                 f"{len(set(ids))} people are called {name!r}: {', '.join(ids)}. Name one by the id"
@@ -285,24 +288,26 @@ def _slack_day(
         yield Fault(getattr(error, "lineno", 1), f"{where}: {reason}")
         return
     for number, message in enumerate(messages, 1):
-        found = RawMessage(number, message, labels, f"{where}, message {number}")
+        record = RawMessage(number, message, labels, f"{where}, message {number}")
         try:
-            if not isinstance(message, dict) or not (time := records.text(message, "ts")):
+            time = records.text(message, "ts") if isinstance(message, dict) else ""
+            if not time:
                 raise BadInput("a message of Slack needs a ts")
-            said = _slack_message(message, names, labels.me)
-            key = f"{records.identifier(channel_id)}:{records.identifier(time)}"
-            about = records.fields(message, thread="thread_ts", user="user", subtype="subtype")
             yield placed(
-                found,
+                record,
                 Format.SLACK,
-                said,
+                _slack_message(message, names, labels.me),
                 session=f"slack/{channel}",
-                key=key,
+                key=f"{records.identifier(channel_id)}:{records.identifier(time)}",
                 time=time,
-                about=about,
+                about=records.fields(message, thread="thread_ts", user="user", subtype="subtype"),
             )
         except MALFORMED as error:
-            yield found.fault(error)
+            yield record.fault(error)
+
+
+_SPOKEN_SUBTYPES = ("bot_message", "thread_broadcast", "file_share", "me_message", "file_comment")
+"""Subtypes of messages that somebody wrote; the service writes the others."""
 
 
 def _slack_message(
@@ -314,31 +319,30 @@ def _slack_message(
     texts = [html.unescape(_MENTION.sub(mention, records.text(message, "text")))]
     for file in records.objects(message, "files"):
         texts.append(f"[file: {records.text(file, 'name') or records.text(file, 'id')}]")
-    for one in records.objects(message, "attachments"):
-        texts.append(html.unescape(records.text(one, "text") or records.text(one, "fallback")))
+    for attachment in records.objects(message, "attachments"):
+        text = records.text(attachment, "text") or records.text(attachment, "fallback")
+        texts.append(html.unescape(text))
     user = records.text(message, "user")
-    said: dict[str, Any] = {"role": SPEAKER, "content": "\n".join(text for text in texts if text)}
-    said["name"] = names.get(user) or records.text(message, "username") or user
+    turn: dict[str, Any] = {
+        "role": SPEAKER,
+        "content": "\n".join(filter(None, texts)),
+        "name": names.get(user) or records.text(message, "username") or user,
+    }
     subtype = records.text(message, "subtype")
     # A program may post under any name, also in the name of a person.
     is_program = subtype == "bot_message" or bool(message.get("bot_id"))
     if user in owners and not is_program:
-        said["role"] = "user"
-    if subtype and subtype not in (
-        "bot_message",
-        "thread_broadcast",
-        "file_share",
-        "me_message",
-        "file_comment",
-    ):
-        said |= {"role": "system", "kind": META}
-    return said
+        turn["role"] = "user"
+    if subtype and subtype not in _SPOKEN_SUBTYPES:
+        turn |= {"role": "system", "kind": META}
+    return turn
 
 
-# WhatsApp ------------------------------------------------------------------------------------------------
+# WhatsApp -----------------------------------------------------------------------------------------
 
 _STAMP = re.compile(
-    r"[\u200e\u200f\ufeff]*\[?(\d{1,4})[./-](\d{1,2})[./-](\d{1,4}),?\s+(\d{1,2})[:.](\d\d)(?:[:.](\d\d))?"
+    r"[\u200e\u200f\ufeff]*\[?(\d{1,4})[./-](\d{1,2})[./-](\d{1,4}),?\s+"
+    r"(\d{1,2})[:.](\d\d)(?:[:.](\d\d))?"
     r"(?:\s*([AaPp])\.?\s?[Mm]\.?)?(?:\]|\s+[-–])\s+(.*)",
     re.DOTALL,
 )
@@ -349,17 +353,17 @@ _SENDER = re.compile(
 
 def is_whatsapp(lines: list[str]) -> bool:
     """Whether the first lines of a text are those of an exported chat."""
-    if not lines or re.match(r"\d{4}\D\d\d\D\d\d\s", lines[0]):  # the log of a program
+    if not lines:
+        return False
+    if re.match(r"\d{4}\D\d\d\D\d\d\s", lines[0]):
+        # This is the log of a program.
         return False
     stamped = [bool(_STAMP.match(line)) for line in lines]
     return stamped[0] and sum(stamped) * 3 >= len(stamped)
 
 
 def whatsapp(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
-    """The messages of an exported chat.
-
-    A message goes on in the lines that have no time of their own.
-    """
+    """The messages of an exported chat. Lines without a time continue the message before them."""
     day_first = _day_is_first(path)
     seen: Counter[str] = Counter()
     line, stamp, text = 0, None, ""
@@ -381,18 +385,20 @@ def whatsapp(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
 
 
 def _day_is_first(path: Path) -> bool:
-    """Whether dates are written with the day before the month: any number above 12 tells, and a.m.
-    and p.m. hint.
+    """Whether dates have the day before the month: any number above 12 decides, and a.m. and p.m.
+    suggest that they have not.
     """
     is_american = False
     for item in text_lines(path):
-        if not isinstance(item, Fault) and (match := _STAMP.match(item.text)):
-            first, second = int(match[1]), int(match[2])
-            if 12 < first < 32:
-                return True
-            if second > 12:
-                return False
-            is_american = is_american or (match[7] is not None and "/" in item.text[:6])
+        match = None if isinstance(item, Fault) else _STAMP.match(item.text)
+        if match is None:
+            continue
+        if 12 < int(match[1]) < 32:
+            return True
+        if int(match[2]) > 12:
+            return False
+        has_slash = "/" in match[0][:6]
+        is_american = is_american or (match[7] is not None and has_slash)
     return not is_american
 
 
@@ -405,10 +411,10 @@ def _whatsapp_message(
     labels: Labels,
 ) -> RawMessage | Fault:
     sender = _SENDER.fullmatch(text)
-    name, said = ("", text) if sender is None else (sender[1] or sender[3], sender[2] or "")
-    identity = fingerprint(
-        [labels.session_id, stamp[0][: stamp.start(8) - stamp.start()].strip(), name, said]
-    ).hex()[:32]
+    name = sender[1] or sender[3] if sender else ""
+    words = sender[2] or "" if sender else text
+    time_text = stamp[0][: stamp.start(8) - stamp.start()].strip()
+    identity = fingerprint([labels.session_id, time_text, name, words]).hex()[:32]
     seen[identity] += 1
     try:
         time = _whatsapp_time(stamp, day_first)
@@ -417,44 +423,47 @@ def _whatsapp_message(
     message: dict[str, Any] = {
         "role": "system",
         "kind": META,
-        "content": said.strip("\u200e\u200f"),
+        "content": words.strip("\u200e\u200f"),
     }
     if name:
         speaker = name.strip("\u200e\u200f ~\u202f")
         message |= {"role": _role(speaker, labels), "kind": labels.kind, "name": speaker}
-    found = RawMessage(line, None, labels)
-    return placed(
-        found, Format.WHATSAPP, message, session="", key=f"{identity}.{seen[identity]}", time=time
-    )
+    record = RawMessage(line, None, labels)
+    key = f"{identity}.{seen[identity]}"
+    return placed(record, Format.WHATSAPP, message, session="", key=key, time=time)
 
 
 def _whatsapp_time(stamp: "re.Match[str]", day_first: bool) -> str:
     first, second, third = int(stamp[1]), int(stamp[2]), int(stamp[3])
     if first > 31:
         year, month, day = first, second, third
+    elif day_first:
+        day, month, year = first, second, third
     else:
-        year, (day, month) = third, (first, second) if day_first else (second, first)
+        month, day, year = first, second, third
+    if year < 100:
+        year += 2000
     hour = int(stamp[4])
     if stamp[7]:
         hour = hour % 12 + (12 if stamp[7] in "pP" else 0)
-    return dt.datetime(
-        year + 2000 if year < 100 else year, month, day, hour, int(stamp[5]), int(stamp[6] or 0)
-    ).isoformat()
+    minute = int(stamp[5])
+    second = int(stamp[6] or 0)
+    return dt.datetime(year, month, day, hour, minute, second).isoformat()
 
 
 def _role(speaker: str, labels: Labels) -> str:
     return "user" if speaker in labels.me else SPEAKER
 
 
-# texts and tables ------------------------------------------------------------------------------------------
+# texts and tables ---------------------------------------------------------------------------------
 
 _ROLES = {
     **dict.fromkeys(
         ("user", "human", "you", "me", "prompt", "question", "customer", "client"), "user"
     ),
     **dict.fromkeys(
-        """assistant ai bot model chatgpt gpt claude gemini copilot codex cursor deepseek response answer agent
-        support""".split(),
+        """assistant ai bot model chatgpt gpt claude gemini copilot codex cursor deepseek response
+        answer agent support""".split(),
         "assistant",
     ),
     "system": "system",
@@ -499,11 +508,7 @@ def _spoken(
         return
     turns: list[tuple[int, str, list[str]]] = []
     for number, line, is_code in _with_code(content):
-        match = (
-            None
-            if is_code
-            else next((found for mark in marks if (found := mark.fullmatch(line.strip()))), None)
-        )
+        match = None if is_code else _speaker_mark(line.strip(), marks)
         if match:
             rest = match[2] if match.re.groups > 1 else ""
             turns.append((number, _ROLES[match[1].lower()], [rest] if rest else []))
@@ -513,31 +518,42 @@ def _spoken(
         yield from _paragraphs(content, labels)
         return
     for number, role, lines in turns:
-        if said := "\n".join(lines).strip("\n").rstrip():
-            yield RawMessage(number, {"role": role, "content": said}, labels)
+        text = "\n".join(lines).strip("\n").rstrip()
+        if text:
+            yield RawMessage(number, {"role": role, "content": text}, labels)
+
+
+def _speaker_mark(line: str, marks: tuple["re.Pattern[str]", ...]) -> "re.Match[str] | None":
+    """The mark of a speaker that a line consists of or begins with."""
+    for mark in marks:
+        match = mark.fullmatch(line)
+        if match:
+            return match
+    return None
 
 
 def _paragraphs(content: str, labels: Labels) -> Iterator[RawMessage | Fault]:
-    """The paragraphs of a document, a heading with what follows it, a block of code whole."""
-    begun, lines = 1, list[str]()
+    """The paragraphs of a document. A heading stays with its text, and a code block is not cut."""
+    begun = 1
+    lines: list[str] = []
     last = content.count("\n")
     is_heading_only = True
     for number, line, is_code in [*_with_code(content), (sys.maxsize, "", False)]:
-        if line.strip() or (lines and (is_code or (is_heading_only and number <= last))):
+        is_blank = not line.strip()
+        continues = is_code or (is_heading_only and number <= last)
+        if not is_blank or (lines and continues):
             begun = begun if lines else number
             lines.append(line)
-            is_heading_only = is_heading_only and (not line.strip() or line.startswith("#"))
+            is_heading_only = is_heading_only and (is_blank or line.startswith("#"))
         elif lines:
-            said = "\n".join(lines).strip("\n")
-            yield RawMessage(begun, {"role": "user", "kind": DOCUMENT, "content": said}, labels)
+            text = "\n".join(lines).strip("\n")
+            yield RawMessage(begun, {"role": "user", "kind": DOCUMENT, "content": text}, labels)
             lines = []
             is_heading_only = True
 
 
 def _with_code(content: str) -> Iterator[tuple[int, str, bool]]:
-    """The lines of a text, each with its number and whether it stands in a block of code, which it
-    may begin.
-    """
+    """The lines of a text, each with its number and whether it is part of a code block."""
     fence = ""
     for number, line in enumerate(content.splitlines(), 1):
         stripped = line.strip()
@@ -547,14 +563,12 @@ def _with_code(content: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def columns_of(header: str) -> tuple[str, list[str]] | None:
-    """The delimiter and the columns of a table with roles; None when the line is no header of one."""
+    """The delimiter and the columns of a table with roles; None for any other line."""
     for delimiter in ",;\t|":
         columns = [name.strip().strip('"').lower() for name in header.split(delimiter)]
-        if (
-            len(columns) > 1
-            and set(columns) & set(ROLE_COLUMNS)
-            and set(columns) & set(_CONTENT_COLUMNS)
-        ):
+        has_role = not set(columns).isdisjoint(ROLE_COLUMNS)
+        has_content = not set(columns).isdisjoint(_CONTENT_COLUMNS)
+        if len(columns) > 1 and has_role and has_content:
             return delimiter, columns
     return None
 
@@ -568,30 +582,24 @@ def table(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
         return
     header = columns_of(start.text)
     if header is None:
-        wanted = f"one of {', '.join(ROLE_COLUMNS)} and one of {', '.join(_CONTENT_COLUMNS)}"
-        yield Fault(start.line, f"a table of messages needs a line of column names with {wanted}")
+        needed = f"one of {', '.join(ROLE_COLUMNS)} and one of {', '.join(_CONTENT_COLUMNS)}"
+        yield Fault(start.line, f"a table of messages needs a line of column names with {needed}")
         return
     delimiter, columns = header
     role = next(name for name in ROLE_COLUMNS if name in columns)
     content = next(name for name in _CONTENT_COLUMNS if name in columns and name != role)
-    whole = whole_text(path)
-    if isinstance(whole, Fault):
-        yield whole
+    text = whole_text(path)
+    if isinstance(text, Fault):
+        yield text
         return
     csv.field_size_limit(1 << 27)
-    rows = csv.reader(whole.splitlines(keepends=True), delimiter=delimiter, strict=True)
+    rows = csv.reader(text.splitlines(keepends=True), delimiter=delimiter, strict=True)
     line = 1
     try:
-        for number, row in enumerate(rows):
-            if number and any(row):
-                yield _row(
-                    line,
-                    dict(zip(columns, row, strict=False)),
-                    len(row) - len(columns),
-                    role,
-                    content,
-                    labels,
-                )
+        for number, fields in enumerate(rows):
+            if number and any(fields):
+                row = dict(zip(columns, fields, strict=False))
+                yield _row(line, row, len(fields) - len(columns), role, content, labels)
             line = rows.line_num + 1
     except csv.Error as error:
         yield Fault(line, f"not CSV: {error}")
@@ -603,19 +611,23 @@ def _row(
     if surplus > 0:
         return Fault(
             line,
-            f"{surplus} more fields than columns; is a delimiter in a text without quotation marks?",
+            f"{surplus} more fields than columns; "
+            "is a delimiter in a text without quotation marks?",
         )
-    if not row.get(role) or content not in row:
-        return Fault(line, f"the row has no {content if row.get(role) else role}")
+    if not row.get(role):
+        return Fault(line, f"the row has no {role}")
+    if content not in row:
+        return Fault(line, f"the row has no {content}")
     message: dict[str, Any] = {
         _RENAMED.get(name, name): value for name, value in row.items() if value and name
     }
-    said, who = message.pop(content, ""), message.pop(role)
-    known = _ROLES.get(who.strip().lower())
-    if known == "user" and labels.me:
+    text = message.pop(content, "")
+    speaker = message.pop(role)
+    usual_role = _ROLES.get(speaker.strip().lower())
+    if usual_role == "user" and labels.me:
         # The caller has named the user, so anybody else who is called "customer" is another person.
-        known = None
-    message |= {"role": known or _role(who.strip(), labels), "content": said}
-    if known is None:
-        message["name"] = who
+        usual_role = None
+    message |= {"role": usual_role or _role(speaker.strip(), labels), "content": text}
+    if usual_role is None:
+        message["name"] = speaker
     return RawMessage(line, message, labels)

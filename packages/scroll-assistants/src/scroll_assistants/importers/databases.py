@@ -1,13 +1,13 @@
 """Histories that assistants keep in SQLite: opencode, Cursor, QwenPaw.
 
 A database is opened for reading only and may be in use. Each part of a message has a source key
-made of the ids in it, so a history that has grown adds what is new. A reply that is still being
-written waits for the next import; it is known by being the last of its session without an end. The
-line of a fault is the number of the row as it was read.
+made of the ids in it, so a history that has grown adds only new messages. A reply that is still
+being written waits for the next import; it is the last one of its session and has no end. The line
+of a fault is the number of the row in reading order.
 
-A reader that is given a state reads what was changed since the run that left it there, and a day
-before that, since replies may end later than the change that their session records. The state moves
-when everything was read.
+A reader with a state reads the sessions that changed since the run that left the state, and during
+the day before, since replies may end later than the change that their session records. The state
+moves when everything was read.
 """
 
 import contextlib
@@ -36,31 +36,32 @@ from scroll_context.log.foreign import RESERVED_KINDS
 from scroll_context.text.json_bounds import bounded_loads
 
 MAGIC = b"SQLite format 3\x00"
-_CHAT_TABS = (
-    "workbench.panel.aichat.view.aichat.chatdata"  # where Cursor kept its chats before 2025
-)
+# The key under which Cursor kept its chats before 2025.
+_CHAT_TABS = "workbench.panel.aichat.view.aichat.chatdata"
 
-_MARGIN = 24 * 3600 * 1000  # milliseconds
-_ROWS = 1_000  # of QwenPaw's rows, the last of which may have been changed
+# In milliseconds.
+_MARGIN = 24 * 3600 * 1000
+# QwenPaw may change its last rows, so these many are read again.
+_ROWS = 1_000
 
-ROOM, ROOM_A_BYTE = (
-    32 << 20,
-    16,
-)  # bytes that may be read of a database: so many, and so many per byte of its file
-LONGEST_VALUE = 128 << 20  # bytes of one value or row
-SECONDS, BYTES_A_SECOND = (
-    30.0,
-    1 << 20,
-)  # that SQLite may work: so many, and one for so many bytes of the file
-_ROW = 64  # bytes that a row takes besides its texts
+# The bytes that may be read from a database: ROOM, and ROOM_A_BYTE for each byte of its file.
+ROOM = 32 << 20
+ROOM_A_BYTE = 16
+# The most bytes of one value or row.
+LONGEST_VALUE = 128 << 20
+# The seconds that SQLite may work: SECONDS, and one for each BYTES_A_SECOND of the file.
+SECONDS = 30.0
+BYTES_A_SECOND = 1 << 20
+# The bytes that count for a row besides its texts.
+_ROW = 64
 
 Row = dict[str, Any]
 Keyed = tuple[str, Row]
-"""A message, behind its key or the end of it."""
+"""A message with its key, or with the end of its key."""
 
 
-class _Said(NamedTuple):
-    """A message, the session that it belongs to, and what is kept about it."""
+class _Message(NamedTuple):
+    """A message, its place in a session, and facts about it."""
 
     session: str
     key: str
@@ -70,39 +71,36 @@ class _Said(NamedTuple):
     about: Row
 
 
-Rows = Iterator[tuple[str, Iterator[_Said]]]
-"""What is read at a time, by a name for faults: a message or a whole chat, as the messages that it
-becomes.
-"""
+Rows = Iterator[tuple[str, Iterator[_Message]]]
+"""A message or a chat, as its name for faults and the messages that it becomes."""
 
 
 def read(
     layout: Format, path: Path, labels: Labels, state: Row | None = None
 ) -> Iterator[RawMessage | Fault]:
-    """The messages of a history. What is wrong with a row is a fault."""
+    """The messages of a history. A row that cannot be read is a fault."""
     with _opened(path) as database:
-        for number, (where, messages) in enumerate(
-            READERS[layout](database, {} if state is None else state, path), 1
-        ):
-            found = RawMessage(number, None, labels, where)
+        rows = READERS[layout](database, {} if state is None else state, path)
+        for number, (where, messages) in enumerate(rows, 1):
+            record = RawMessage(number, None, labels, where)
             try:
-                for session, key, message, time, task, about in messages:
+                for item in messages:
                     yield placed(
-                        found,
+                        record,
                         layout,
-                        message,
-                        session=session,
-                        key=key,
-                        task=task,
-                        time=time,
-                        about=about,
+                        item.message,
+                        session=item.session,
+                        key=item.key,
+                        task=item.task,
+                        time=item.time,
+                        about=item.about,
                     )
             except (sqlite3.Error, *MALFORMED) as error:
-                yield found.fault(error)
+                yield record.fault(error)
 
 
 def recognise(path: Path) -> Format:
-    """Whose database it is; BadInput when it is none that can be read."""
+    """The assistant that wrote a database. Raises BadInput if no known assistant did."""
     try:
         with _opened(path) as database:
             tables = _tables(database)
@@ -134,15 +132,16 @@ def _size(path: Path) -> int:
 
 
 class _Database(sqlite3.Connection):
-    """A database of another program, or of a stranger: what reading it may cost depends on the size
-    of its file.
+    """A database of another program, or of a stranger: the size of its file limits the cost of
+    reading it.
 
     A generated column can make gigabytes of a row of a few bytes, and a query over crafted tables
     may not end.
     """
 
-    room = 0  # bytes that may still be read
-    seconds = 0.0  # that SQLite may still work
+    # The bytes that may still be read, and the seconds that SQLite may still work.
+    room = 0
+    seconds = 0.0
     until = 0.0
 
     def limit(self, size: int) -> None:
@@ -154,25 +153,26 @@ class _Database(sqlite3.Connection):
         self.execute("PRAGMA trusted_schema = OFF")
 
     def rows(self, sql: str, *values: Any) -> Iterator[Row]:
-        """The rows of a query; BadInput when they are more than such a file can hold, or take too
-        long.
+        """The rows of a query.
 
-        Only the time in which SQLite works counts: the caller does other things between two rows.
+        Raises BadInput if they have more text than such a file can contain, or take too long. Only
+        the time in which SQLite works counts: the caller does other things between two rows.
         """
         begun = monotonic()
         self.until = begun + self.seconds
-        found = self.execute(sql, values)
-        names = [column[0] for column in found.description]
-        while (row := found.fetchone()) is not None:
+        cursor = self.execute(sql, values)
+        names = [column[0] for column in cursor.description]
+        while (row := cursor.fetchone()) is not None:
             self.seconds -= monotonic() - begun
             self.room -= _ROW + sum(len(value) for value in row if isinstance(value, str | bytes))
             if self.room < 0:
                 raise BadInput(
-                    "it yields far more text than its file can hold, as no history of an assistant does"
+                    "it yields far more text than its file can contain, "
+                    "which no history of an assistant does"
                 )
             if self.seconds < 0:
                 raise BadInput(
-                    "it takes far longer to read than a file of its size, as no history does"
+                    "it takes far longer to read than a file of its size, which no history does"
                 )
             yield dict(zip(names, row, strict=True))
             begun = monotonic()
@@ -180,15 +180,15 @@ class _Database(sqlite3.Connection):
 
 
 def _tables(database: _Database) -> set[str]:
-    """The tables that hold rows of their own: neither views nor virtual tables, whose rows are
-    whatever their maker computes, by code of SQLite that seldom meets crafted data.
+    """The tables that store their rows: neither views nor virtual tables, whose rows are whatever
+    their author computes, by parts of SQLite that seldom meet crafted data.
     """
     sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
     return {name for (name,) in database.execute(sql)}
 
 
 def _object(text: Any) -> Row:
-    """A JSON object in a column; BadInput when it is none."""
+    """The JSON object in a column. Raises BadInput for anything else."""
     try:
         value = bounded_loads(text)
     except (ValueError, TypeError, RecursionError):
@@ -199,7 +199,7 @@ def _object(text: Any) -> Row:
 
 
 class _Changed:
-    """Which sessions a run reads: all, or those that were changed since the last run."""
+    """The sessions that a run reads: all, or those that changed since the last run."""
 
     def __init__(self, state: Row) -> None:
         self._state = state
@@ -207,7 +207,8 @@ class _Changed:
         self._since = self._newest - _MARGIN
 
     def __contains__(self, updated: Any) -> bool:
-        if not isinstance(updated, int | float):  # it does not say
+        if not isinstance(updated, int | float):
+            # The session has no time of its last change.
             return True
         self._newest = max(self._newest, updated)
         return bool(updated >= self._since)
@@ -216,7 +217,7 @@ class _Changed:
         self._state["updated"] = self._newest
 
 
-# opencode ------------------------------------------------------------------------------------------------
+# opencode -----------------------------------------------------------------------------------------
 
 
 def _opencode(database: _Database, state: Row, _: Path) -> Rows:
@@ -226,10 +227,8 @@ def _opencode(database: _Database, state: Row, _: Path) -> Rows:
     sessions: dict[str, Row] = {}
     for table in ("session", "session_v2"):
         if table in tables:
-            sessions |= {
-                str(row["id"]): row
-                for row in database.rows(f"SELECT * FROM {table} ORDER BY rowid")
-            }
+            for row in database.rows(f"SELECT * FROM {table} ORDER BY rowid"):
+                sessions[str(row["id"])] = row
     for session, about in sessions.items():
         if about.get("time_updated") not in changed:
             continue
@@ -238,79 +237,96 @@ def _opencode(database: _Database, state: Row, _: Path) -> Rows:
             sql = "SELECT * FROM message WHERE session_id = ? ORDER BY time_created, id"
             messages = list(database.rows(sql, session))
         parts: dict[str, list[Row]] = {str(row["id"]): [] for row in messages}
-        sql = "SELECT * FROM part WHERE message_id IN (SELECT id FROM message WHERE session_id = ?) ORDER BY id"
-        for part in database.rows(sql, session) if messages and "part" in tables else ():
-            parts[str(part["message_id"])].append(part)
+        if messages and "part" in tables:
+            for part in database.rows(_OPENCODE_PARTS, session):
+                parts[str(part["message_id"])].append(part)
         for row in messages:
-            said = _opencode_message(row, parts[str(row["id"])], is_last=row is messages[-1])
-            yield f"message {row['id']}", _opencode_said(about, said)
+            turns = _opencode_message(row, parts[str(row["id"])], is_last=row is messages[-1])
+            yield f"message {row['id']}", _opencode_placed(about, turns)
         if messages or "session_message" not in tables:
             continue
-        rows = list(
-            database.rows(
-                "SELECT * FROM session_message WHERE session_id = ? ORDER BY rowid", session
-            )
-        )
+        sql = "SELECT * FROM session_message WHERE session_id = ? ORDER BY rowid"
+        rows = list(database.rows(sql, session))
         rows.sort(key=lambda row: row.get("seq") or 0)
         for row in rows:
-            yield (
-                f"message {row['id']}",
-                _opencode_said(about, _opencode_entry(row, is_last=row is rows[-1])),
-            )
+            turns = _opencode_entry(row, is_last=row is rows[-1])
+            yield f"message {row['id']}", _opencode_placed(about, turns)
     changed.done()
 
 
-def _opencode_said(about: Row, said: Iterator[tuple[str, Row, Any, Row]]) -> Iterator[_Said]:
-    """Messages of a session, each with its key, its time and what is kept of it."""
-    task = task_of(records.text(about, "directory"))
-    named = records.fields(about, title="title", parent="parent_id")
-    for key, message, time, kept in said:
-        yield _Said(str(about["id"]), records.identifier(key), message, time, task, kept | named)
+_OPENCODE_PARTS = """
+    SELECT * FROM part
+    WHERE message_id IN (SELECT id FROM message WHERE session_id = ?) ORDER BY id"""
 
 
-def _opencode_message(
-    row: Row, parts: list[Row], *, is_last: bool
-) -> Iterator[tuple[str, Row, Any, Row]]:
+class _Turn(NamedTuple):
+    """A message of a session, with its key, its time and facts about it."""
+
+    key: str
+    message: Row
+    time: Any
+    about: Row
+
+
+def _opencode_placed(session: Row, turns: Iterator[_Turn]) -> Iterator[_Message]:
+    """Messages with their place in a session."""
+    session_id = str(session["id"])
+    task = task_of(records.text(session, "directory"))
+    about_session = records.fields(session, title="title", parent="parent_id")
+    for turn in turns:
+        key = records.identifier(turn.key)
+        about = turn.about | about_session
+        yield _Message(session_id, key, turn.message, turn.time, task, about)
+
+
+def _opencode_message(row: Row, parts: list[Row], *, is_last: bool) -> Iterator[_Turn]:
     info = _object(row["data"])
     role = records.text(info, "role")
     time = _times(info)
     if is_last and role == "assistant" and not time.get("completed") and not info.get("error"):
         return
-    kept = records.fields(info, model="modelID", mode="mode")
+    about = records.fields(info, model="modelID", mode="mode")
+    is_summary = info.get("summary") is True
     for part_row in parts:
         part = _object(part_row["data"])
         when = _times(part).get("start") or time.get("created") or row.get("time_created")
-        for key, message in _opencode_part(
-            str(part_row["id"]), part, role, is_summary=info.get("summary") is True
-        ):
-            yield key, message, when, kept
+        name = str(part_row["id"])
+        for key, message in _opencode_part(name, part, role, is_summary=is_summary):
+            yield _Turn(key, message, when, about)
 
 
-def _opencode_entry(row: Row, *, is_last: bool) -> Iterator[tuple[str, Row, Any, Row]]:
+def _opencode_entry(row: Row, *, is_last: bool) -> Iterator[_Turn]:
     """A row of the newer table. The parts of a reply have no rows of their own."""
-    data, kind, name = _object(row["data"]), records.text(row, "type"), str(row["id"])
+    data = _object(row["data"])
+    kind = records.text(row, "type")
     time = _times(data)
-    said: list[Keyed] = []
+    is_unfinished = is_last and not time.get("completed") and not data.get("error")
+    if kind == "assistant" and is_unfinished:
+        return
+    created = time.get("created") or row.get("time_created")
+    # If one part cannot be read, the row is a fault and none of its parts is imported.
+    for key, message in list(_opencode_contents(str(row["id"]), kind, data)):
+        yield _Turn(key, message, created, {})
+
+
+def _opencode_contents(name: str, kind: str, data: Row) -> Iterator[Keyed]:
+    """The messages of a row of the newer table."""
     if kind == "assistant":
-        if is_last and not time.get("completed") and not data.get("error"):
-            return
         for number, part in enumerate(records.objects(data, "content")):
-            said += _opencode_part(f"{name}.{number}", part, "assistant", is_summary=False)
+            yield from _opencode_part(f"{name}.{number}", part, "assistant", is_summary=False)
     elif kind == "shell":
         shell = records.text(data, "callID") or records.text(data, "shellID") or name
-        said.append((f"{name}.call", call("shell", {"command": data.get("command")}, shell)))
-        said.append((f"{name}.result", result(shell, data.get("output"), False)))
+        yield f"{name}.call", call("shell", {"command": data.get("command")}, shell)
+        yield f"{name}.result", result(shell, data.get("output"), False)
     elif kind == "compaction":
-        said.append(
-            (name, {"role": "system", "content": records.text(data, "summary"), "kind": COMPACTION})
-        )
+        summary = records.text(data, "summary")
+        yield name, {"role": "system", "content": summary, "kind": COMPACTION}
     elif kind in ("user", "synthetic", "system"):
-        about = {"role": "user"} if kind == "user" else {"role": "system", "kind": META}
-        said.append((name, {**about, "content": records.text(data, "text")}))
+        message: Row = {"role": "user"} if kind == "user" else {"role": "system", "kind": META}
+        message["content"] = records.text(data, "text")
+        yield name, message
         for number, file in enumerate(records.objects(data, "files")):
-            said.append((f"{name}.file.{number}", _file(file, "user")))
-    for key, message in said:
-        yield key, message, time.get("created") or row.get("time_created"), {}
+            yield f"{name}.file.{number}", _file(file, "user")
 
 
 def _times(value: Row) -> Row:
@@ -331,14 +347,8 @@ def _opencode_part(name: str, part: Row, role: str, *, is_summary: bool) -> Iter
     elif kind == "file":
         yield name, _file(part, role)
     elif kind in ("subtask", "retry"):
-        yield (
-            name,
-            {
-                "role": "system",
-                "kind": META,
-                "content": records.text(part, "prompt") or records.json_text(part),
-            },
-        )
+        content = records.text(part, "prompt") or records.json_text(part)
+        yield name, {"role": "system", "kind": META, "content": content}
 
 
 def _opencode_tool(name: str, part: Row) -> Iterator[Keyed]:
@@ -350,54 +360,47 @@ def _opencode_tool(name: str, part: Row) -> Iterator[Keyed]:
     call_id = records.text(part, "callID") or records.text(part, "id") or name
     yield f"{name}.call", call(tool, state.get("input") or {}, call_id)
     if status in ("completed", "error"):
-        output = (
-            state.get("output") or state.get("error")
-            if status == "completed"
-            else state.get("error")
-        )
-        if not output and isinstance(content := state.get("content"), list):
-            output = [
-                one if "type" in one else {"type": "text", **one}
-                for one in content
-                if isinstance(one, dict)
-            ]
+        output = state.get("error")
+        if status == "completed":
+            output = state.get("output") or output
+        content = state.get("content")
+        if not output and isinstance(content, list):
+            parts = [part for part in content if isinstance(part, dict)]
+            output = [part if "type" in part else {"type": "text", **part} for part in parts]
         yield f"{name}.result", result(call_id, output, status == "error")
 
 
 def _file(file: Row, role: str) -> Row:
-    """A file that was given with a message: its body when that is there, else its name."""
+    """A file that was attached to a message: its body if the record has it, else its name."""
     url = records.text(file, "url") or records.text(file, "uri")
     if url.startswith("data:"):
         return {"role": role, "content": [{"type": "image_url", "image_url": {"url": url}}]}
-    return {
-        "role": role,
-        "content": f"[file: {records.text(file, 'filename') or records.text(file, 'name') or url}]",
-    }
+    name = records.text(file, "filename") or records.text(file, "name") or url
+    return {"role": role, "content": f"[file: {name}]"}
 
 
-# Cursor --------------------------------------------------------------------------------------------------
+# Cursor -------------------------------------------------------------------------------------------
 
 
 def _cursor(database: _Database, state: Row, _: Path) -> Rows:
-    """Chats, each message a bubble.
+    """Chats, whose messages are called bubbles.
 
-    A chat lists its bubbles; those that it lost come at its end.
+    A chat lists its bubbles; bubbles that it does not list come at its end.
     """
     changed = _Changed(state)
     tables = _tables(database)
     if "cursorDiskKV" in tables:
-        talks = list(
-            database.rows("SELECT key, value FROM cursorDiskKV WHERE key LIKE 'composerData:%'")
-        )
-        for row in talks:
+        sql = "SELECT key, value FROM cursorDiskKV WHERE key LIKE 'composerData:%'"
+        for row in list(database.rows(sql)):
             if row["value"] is None or _updated(row["value"]) not in changed:
                 continue
             name = str(row["key"]).removeprefix("composerData:")
+            prefix = f"bubbleId:{name}:"
             sql = "SELECT key, value FROM cursorDiskKV WHERE key >= ? AND key < ? ORDER BY rowid"
-            start = f"bubbleId:{name}:"
-            found = database.rows(sql, start, start[:-1] + ";")
-            bubbles = {str(one["key"]).removeprefix(start): one["value"] for one in found}
-            yield f"chat {name}", _cursor_talk(name, row["value"], bubbles)
+            bubbles: Row = {}
+            for bubble in database.rows(sql, prefix, prefix[:-1] + ";"):
+                bubbles[str(bubble["key"]).removeprefix(prefix)] = bubble["value"]
+            yield f"chat {name}", _cursor_chat(name, row["value"], bubbles)
     if "ItemTable" in tables:
         for row in database.rows("SELECT value FROM ItemTable WHERE key = ?", _CHAT_TABS):
             yield "chats of the window", _cursor_tabs(row["value"])
@@ -405,146 +408,155 @@ def _cursor(database: _Database, state: Row, _: Path) -> Rows:
 
 
 def _updated(value: Any) -> Any:
-    """When a chat was changed; None when it does not say, or cannot be read."""
+    """The time of a chat's last change; None if the chat has none or cannot be read."""
     try:
         return _object(value).get("lastUpdatedAt")
     except BadInput:
         return None
 
 
-def _cursor_talk(name: str, value: Any, stored: Row) -> Iterator[_Said]:
-    talk = _object(value)
-    listed = [
-        records.text(one, "bubbleId")
-        for one in records.objects(talk, "fullConversationHeadersOnly")
-    ]
-    bubbles = {records.text(one, "bubbleId"): one for one in records.objects(talk, "conversation")}
-    bubbles |= {
-        one: _object(stored[one]) for one in [*listed, *stored] if stored.get(one) is not None
-    }
+def _cursor_chat(chat_id: str, value: Any, stored: Row) -> Iterator[_Message]:
+    chat = _object(value)
+    headers = records.objects(chat, "fullConversationHeadersOnly")
+    listed = [records.text(header, "bubbleId") for header in headers]
+    bubbles: dict[str, Row] = {}
+    for bubble in records.objects(chat, "conversation"):
+        bubbles[records.text(bubble, "bubbleId")] = bubble
+    for bubble_id in [*listed, *stored]:
+        if stored.get(bubble_id) is not None:
+            bubbles[bubble_id] = _object(stored[bubble_id])
     order = [*dict.fromkeys([*listed, *bubbles])]
-    if records.text(talk, "status") == "generating" and order:
+    if records.text(chat, "status") == "generating" and order:
         order.pop()
-    folder = next((found for one in bubbles.values() if (found := _folder(one))), "") or _folder(
-        talk
-    )
-    task, about = task_of(folder), records.fields(talk, title="name")
-    for one in order:
-        if one in bubbles:
-            yield from _bubble(name, one, bubbles[one], talk.get("createdAt"), task, about)
+    folders = filter(None, map(_folder, bubbles.values()))
+    task = task_of(next(folders, "") or _folder(chat))
+    about = records.fields(chat, title="name")
+    for bubble_id in order:
+        if bubble_id in bubbles:
+            bubble = bubbles[bubble_id]
+            yield from _bubble(chat_id, bubble_id, bubble, chat.get("createdAt"), task, about)
 
 
-def _cursor_tabs(value: Any) -> Iterator[_Said]:
+def _cursor_tabs(value: Any) -> Iterator[_Message]:
     for tab in records.objects(_object(value), "tabs"):
-        name = records.text(tab, "tabId")
-        for number, bubble in enumerate(records.objects(tab, "bubbles") if name else ()):
-            own = records.text(bubble, "id") or str(number)
-            yield from _bubble(
-                name,
-                own,
-                bubble,
-                tab.get("lastSendTime"),
-                "",
-                records.fields(tab, title="chatTitle"),
-            )
+        chat_id = records.text(tab, "tabId")
+        if not chat_id:
+            continue
+        about = records.fields(tab, title="chatTitle")
+        for number, bubble in enumerate(records.objects(tab, "bubbles")):
+            bubble_id = records.text(bubble, "id") or str(number)
+            yield from _bubble(chat_id, bubble_id, bubble, tab.get("lastSendTime"), "", about)
 
 
 def _bubble(
-    talk: str, name: str, bubble: Row, begun: Any, task: str, about: Row
-) -> Iterator[_Said]:
-    time = bubble.get("createdAt") or bubble.get("timestamp") or begun
-    key = f"{records.identifier(talk)}:{records.identifier(name)}"
-    role = "user" if bubble.get("type") in (1, "user") else "assistant"
-    found: list[Keyed] = []
+    chat_id: str, bubble_id: str, bubble: Row, chat_time: Any, task: str, about: Row
+) -> Iterator[_Message]:
+    time = bubble.get("createdAt") or bubble.get("timestamp") or chat_time
+    key = f"{records.identifier(chat_id)}:{records.identifier(bubble_id)}"
+    # If one part cannot be read, the bubble is a fault and none of its parts is imported.
+    for ending, message in list(_bubble_messages(bubble, bubble_id)):
+        yield _Message(chat_id, key + ending, message, time, task, about)
+
+
+def _bubble_messages(bubble: Row, bubble_id: str) -> Iterator[Keyed]:
+    """The thought, the text, the tool call and its result of a bubble."""
     thinking = bubble.get("thinking")
-    if isinstance(thinking, dict) and (thought := records.text(thinking, "text")):
-        found.append((".thinking", {"role": "assistant", "content": thought, "kind": THINKING}))
-    if text := records.text(bubble, "text") or records.text(bubble, "rawText"):
-        found.append(("", {"role": role, "content": text}))
+    thought = records.text(thinking, "text") if isinstance(thinking, dict) else ""
+    if thought:
+        yield ".thinking", {"role": "assistant", "content": thought, "kind": THINKING}
+    text = records.text(bubble, "text") or records.text(bubble, "rawText")
+    if text:
+        role = "user" if bubble.get("type") in (1, "user") else "assistant"
+        yield "", {"role": role, "content": text}
     tool = bubble.get("toolFormerData")
-    if isinstance(tool, dict) and (called := records.text(tool, "name")):
-        call_id = records.text(tool, "toolCallId") or name
-        found.append(
-            (".call", call(called, tool.get("rawArgs") or tool.get("params") or {}, call_id))
-        )
+    tool_name = records.text(tool, "name") if isinstance(tool, dict) else ""
+    if isinstance(tool, dict) and tool_name:
+        call_id = records.text(tool, "toolCallId") or bubble_id
+        yield ".call", call(tool_name, tool.get("rawArgs") or tool.get("params") or {}, call_id)
         if tool.get("result") is not None:
-            found.append(
-                (".result", result(call_id, tool["result"], tool.get("status") == "error"))
-            )
-    for ending, message in found:
-        yield _Said(talk, key + ending, message, time, task, about)
+            yield ".result", result(call_id, tool["result"], tool.get("status") == "error")
 
 
 def _folder(value: Row) -> str:
     """The folder of a project that a chat or a message names."""
-    if folder := records.text(value, "workspaceProjectDir"):
+    folder = records.text(value, "workspaceProjectDir")
+    if folder:
         return folder
     workspace = value.get("workspaceIdentifier")
     address = workspace.get("uri") if isinstance(workspace, dict) else None
     return records.text(address, "fsPath") if isinstance(address, dict) else ""
 
 
-# QwenPaw -------------------------------------------------------------------------------------------------
+# QwenPaw ------------------------------------------------------------------------------------------
 
 
 def _qwenpaw(database: _Database, state: Row, path: Path) -> Rows:
     """Rows with nearly the columns of Scroll's own."""
     last = state.get("seq", 0)
     task = task_of(str(path.absolute().parent))
-    for row in database.rows(
-        "SELECT * FROM conversation_history WHERE seq > ? ORDER BY seq", last - _ROWS
-    ):
+    sql = "SELECT * FROM conversation_history WHERE seq > ? ORDER BY seq"
+    for row in database.rows(sql, last - _ROWS):
         last = max(last, row["seq"])
         yield f"row {row.get('seq')}", _qwenpaw_row(row, task)
     state["seq"] = last
 
 
-def _qwenpaw_row(row: Row, task: str) -> Iterator[_Said]:
+def _qwenpaw_row(row: Row, task: str) -> Iterator[_Message]:
     session = records.text(row, "session_id")
-    own = row.get("dedup_key") or row.get("seq")
-    # Every workspace has a history of its own, and sessions of the same name: the words are part of
-    # the key.
+    own_key = row.get("dedup_key") or row.get("seq")
+    # Each workspace has its own history, and two may have sessions of the same name. So the words
+    # are part of the key.
     identity = fingerprint(
-        [session, own, row.get("created_at"), row.get("kind"), row.get("content")]
+        [session, own_key, row.get("created_at"), row.get("kind"), row.get("content")]
     ).hex()[:32]
-    kind = records.text(row, "kind")
     about = records.fields(row, agent="agent_id")
     with contextlib.suppress(BadInput):
         about |= {"metadata": _object(row.get("metadata"))}
-    content = row.get("content") or ""
-    if kind == "tool_result":
+    if records.text(row, "kind") == "tool_result":
         failed = records.text(row, "tool_state") in ("error", "failed")
-        message = result(row.get("tool_call_id") or "", content, failed) | {"name": row.get("name")}
+        message = result(row.get("tool_call_id") or "", row.get("content") or "", failed)
+        message["name"] = row.get("name")
     else:
-        message = {"role": records.text(row, "role") or "system", "content": content}
-        message["tool_calls"] = [
-            {
-                "id": block.get("id"),
-                "function": {"name": block.get("name"), "arguments": block.get("input") or {}},
-            }
-            for block in _blocks(row.get("blocks"))
-        ]
-        if kind not in ("context_msg", "model_turn", "conversation", ""):
-            message["kind"] = f"qwenpaw_{kind}" if kind in RESERVED_KINDS else kind
-        elif any(
-            "tag" in str(name) for name in about.get("metadata", ())
-        ):  # said by the program, not by the user
-            message["kind"] = META
+        message = _qwenpaw_turn(row, about.get("metadata", {}))
     message["headline"] = row.get("headline")
-    yield _Said(session, identity, message, row.get("created_at"), task, about)
+    yield _Message(session, identity, message, row.get("created_at"), task, about)
+
+
+def _qwenpaw_turn(row: Row, metadata: Row) -> Row:
+    """A row that is not a tool result, with its tool calls."""
+    kind = records.text(row, "kind")
+    calls = [
+        {
+            "id": block.get("id"),
+            "function": {"name": block.get("name"), "arguments": block.get("input") or {}},
+        }
+        for block in _blocks(row.get("blocks"))
+    ]
+    message: Row = {
+        "role": records.text(row, "role") or "system",
+        "content": row.get("content") or "",
+        "tool_calls": calls,
+    }
+    if kind not in ("context_msg", "model_turn", "conversation", ""):
+        message["kind"] = f"qwenpaw_{kind}" if kind in RESERVED_KINDS else kind
+    elif any("tag" in str(name) for name in metadata):
+        # The program wrote it, not the user.
+        message["kind"] = META
+    return message
 
 
 def _blocks(text: Any) -> list[Row]:
     """The tool calls in a row's blocks."""
     try:
-        found = bounded_loads(text or "[]")
+        blocks = bounded_loads(text or "[]")
     except (ValueError, TypeError, RecursionError):
         return []
-    blocks = found if isinstance(found, list) else []
+    if not isinstance(blocks, list):
+        return []
     return [
-        one
-        for one in blocks
-        if isinstance(one, dict) and one.get("type") == "tool_call" and one.get("name")
+        block
+        for block in blocks
+        if isinstance(block, dict) and block.get("type") == "tool_call" and block.get("name")
     ]
 
 

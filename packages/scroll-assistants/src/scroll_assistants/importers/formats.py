@@ -1,7 +1,7 @@
 """The layouts that this package adds: histories of assistants, chats, texts and tables.
 
-The histories of assistants, which grow, can also be read from a position on: transcripts line by
-line (transcripts.py), databases by what was changed since (databases.py). Calls of Scroll's own MCP
+The histories of assistants grow, so they can also be read from a position: transcripts line by line
+(transcripts.py), databases by their changed sessions (databases.py). Calls of Scroll's own MCP
 tools, and their results, are marked as echoes: they repeat history that is in the store already.
 """
 
@@ -37,8 +37,10 @@ from scroll_context.text.json_bounds import bounded_loads
 _OWN_TOOL = re.compile(
     r"(?:mcp__?)?(?:plugin_)?(?:\w+_)?scroll(?:-context)?(?:__?|\.|/)(?:search|expand|exec|note)"
 )
-_HANDOVER = re.compile(  # as Scroll wrote it, and as Gemini does, in a frame of its own and escaped
-    rf"(?:<hook_context>)?(?:{OPENING}|{escape(OPENING)})\n.*?(?:{CLOSING}|{escape(CLOSING)})(?:</hook_context>)?\s*",
+# A hand-over as Scroll writes it, or as Gemini records it: escaped, and in a frame of its own.
+_HANDOVER = re.compile(
+    rf"(?:<hook_context>)?(?:{OPENING}|{escape(OPENING)})\n.*?"
+    rf"(?:{CLOSING}|{escape(CLOSING)})(?:</hook_context>)?\s*",
     re.DOTALL,
 )
 
@@ -68,7 +70,7 @@ def recognise(sample: Sample) -> Layout | None:
 
 
 def _transcript_format(sample: Sample) -> Format | None:
-    """Which assistant wrote the lines, by the first line that says so."""
+    """The assistant that wrote the lines, according to the first line that shows it."""
     for line in sample.lines:
         if isinstance(line, Fault):
             continue
@@ -85,7 +87,7 @@ def _transcript_format(sample: Sample) -> Format | None:
 
 
 def _text_format(lines: list[str], suffix: str) -> Format | None:
-    """What a text is that is not JSON; None when it may be JSON that is damaged."""
+    """The format of a text that is not JSON; None if it may be damaged JSON."""
     if chats.is_whatsapp(lines):
         return Format.WHATSAPP
     if re.match(r'[\[{]\s*(?:$|["{\[])', lines[0]):
@@ -98,14 +100,19 @@ def _text_format(lines: list[str], suffix: str) -> Format | None:
 
 
 def _document_format(path: Path) -> Format | None:
-    """Whose document it is, by the names in its first object, which is read as far as its messages."""
+    """The format of a document, according to the member names of its first object.
+
+    The object is read only up to its messages.
+    """
     content = whole_text(path)
-    if isinstance(content, Fault) or not (start := re.match(r"\s*(?:\[\s*)?(?=\{)", content)):
+    if isinstance(content, Fault):
+        return None
+    start = re.match(r"\s*(?:\[\s*)?(?=\{)", content)
+    if start is None:
         return None
     names: set[str] = set()
-    with contextlib.suppress(
-        ValueError, RecursionError, IndexError, TypeError
-    ):  # it may be no JSON
+    # The document may not be JSON.
+    with contextlib.suppress(ValueError, RecursionError, IndexError, TypeError):
         for name, _, at in items(content, start.end()):
             names.add(name)
             if name == "mapping" and content.startswith("{", at):
@@ -114,17 +121,15 @@ def _document_format(path: Path) -> Format | None:
                 break
     if "sessionId" in names and names & {"projectHash", "startTime"}:
         return Format.GEMINI
-    return (
-        Format.SLACK
-        if {"type", "ts", "text"} <= names and names & {"user", "bot_id", "username"}
-        else None
-    )
+    if {"type", "ts", "text"} <= names and names & {"user", "bot_id", "username"}:
+        return Format.SLACK
+    return None
 
 
 def _by_value(
     values: Iterator[RawMessage | Fault], read: Callable[[RawMessage], Iterator[RawMessage]]
 ) -> Iterator[RawMessage | Fault]:
-    """The messages that a reader finds in each value. What it cannot read is a fault."""
+    """The messages that a reader finds in each value. A value that it cannot read is a fault."""
     for value in values:
         if isinstance(value, Fault):
             yield value
@@ -140,7 +145,10 @@ def _by_value(
                 last = message
         except MALFORMED as error:
             fault = value.fault(error)
-        yield from (item for item in (last, fault) if item is not None)
+        if last is not None:
+            yield last
+        if fault is not None:
+            yield fault
 
 
 def _transcript(name: Format) -> Reader:
@@ -153,7 +161,7 @@ def _transcript(name: Format) -> Reader:
             values = text_files.whole_value(path, labels)
         else:
             values = json_lines(path, labels, position)
-        return _by_value(values, lambda found: read_line(found, state, path))
+        return _by_value(values, lambda record: read_line(record, state, path))
 
     return read
 
@@ -178,7 +186,7 @@ def _complete(read: Callable[[Path, Labels], Iterator[RawMessage | Fault]]) -> R
 
 
 def is_one_value(path: Path) -> bool:
-    """Whether a JSON file is one value that goes over several lines."""
+    """Whether a JSON file is one value that spans several lines."""
     start = next(text_lines(path), None)
     try:
         return not isinstance(start, Fault | None) and not document(start.text)
@@ -187,29 +195,32 @@ def is_one_value(path: Path) -> bool:
 
 
 def _cursor_agent(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
-    """Lines of Cursor's command line: messages without ids or times, and marks of its own, which
-    say nothing.
+    """Lines of Cursor's command line: messages without ids or times, and Cursor's own marks, which
+    are skipped.
 
-    A message gets the time of the file's last change, which is right for the newest ones and never
-    too late.
+    A message gets the time of the file's last change, which is right for the newest messages and
+    an upper bound for the others.
     """
-    folder = next((one.parent.name for one in path.parents if one.name == "agent-transcripts"), "")
-    project = Path(
-        "/" + folder.replace("-", "/")
-    )  # Cursor writes a hyphen for each separator, and for each hyphen
-    task = labels.task_id or (task_of(str(project)) if folder and project.is_dir() else folder)
+    parents = (parent for parent in path.parents if parent.name == "agent-transcripts")
+    transcripts_folder = next(parents, None)
+    folder = transcripts_folder.parent.name if transcripts_folder else ""
+    # Cursor writes a hyphen for each separator, and for each hyphen.
+    project = Path("/" + folder.replace("-", "/"))
+    project_task = task_of(str(project)) if folder and project.is_dir() else folder
     changed = dt.datetime.fromtimestamp(path.stat().st_mtime, dt.UTC).isoformat()
     labels = replace(
         labels,
         agent_id=labels.agent_id or "cursor",
-        task_id=task,
+        task_id=labels.task_id or project_task,
         created_at=labels.created_at or changed,
     )
-    for found in json_lines(path, labels):
-        if isinstance(found, Fault) or not (
-            isinstance(found.value, dict) and "role" not in found.value
-        ):
-            yield found
+    for record in json_lines(path, labels):
+        if isinstance(record, Fault):
+            yield record
+            continue
+        is_mark = isinstance(record.value, dict) and "role" not in record.value
+        if not is_mark:
+            yield record
 
 
 def _chatgpt(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
@@ -223,10 +234,10 @@ def subagent_files(path: Path) -> list[Path]:
 
 
 def _without_handovers(text: str) -> str:
-    """The text without what Scroll said.
+    """The text without hand-overs.
 
-    Behind the last closing mark there is no handover. Each opening mark there would be followed to
-    the end of the text: 60,000 of them took longer than anybody waits.
+    Only the part up to the last closing mark is searched. After it, the pattern would follow each
+    opening mark to the end of the text: 60,000 of them took longer than anybody waits.
     """
     ends = [text.rfind(mark) + len(mark) for mark in (CLOSING, escape(CLOSING)) if mark in text]
     if not ends:
@@ -238,18 +249,18 @@ def _without_handovers(text: str) -> str:
 
 
 def mark_echoes(events: Pieces) -> Pieces:
-    """The events with what Scroll itself said marked as echoes: calls of its tools, their results,
-    its handovers.
+    """The events, with Scroll's own words marked as echoes: calls of its tools, their results, and
+    hand-overs.
 
-    Some assistants put a handover before the user's words: there it is cut out.
+    Some assistants put a hand-over before the user's words: there it is cut out.
     """
     marked = []
     for piece in events:
         draft = piece.draft
-        may_be_told = (
-            OPENING[1:-1] in draft.content and not draft.tool_call_id and draft.role != "assistant"
-        )
-        rest = _without_handovers(draft.content) if may_be_told else draft.content
+        is_spoken_to_model = not draft.tool_call_id and draft.role != "assistant"
+        rest = draft.content
+        if is_spoken_to_model and OPENING[1:-1] in draft.content:
+            rest = _without_handovers(draft.content)
         is_handover = rest != draft.content and not rest.strip()
         is_echo = is_handover or bool(draft.tool_call_id and _OWN_TOOL.fullmatch(draft.name))
         if rest != draft.content and not is_echo:

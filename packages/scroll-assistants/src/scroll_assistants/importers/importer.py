@@ -1,4 +1,4 @@
-"""What this package adds to `scroll import`, behind the entry points of `scroll_context.importers`."""
+"""The importer that `scroll import` finds through the entry point `scroll_context.importers`."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

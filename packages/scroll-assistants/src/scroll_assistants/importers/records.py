@@ -1,4 +1,4 @@
-"""The names of the formats that this package reads, and messages of assistants in their sessions."""
+"""The formats that this package reads, and the place of a message in its session."""
 
 import enum
 from typing import Any
@@ -10,7 +10,7 @@ from scroll_context.importing.records import RawMessage
 
 
 class Format(enum.StrEnum):
-    """The name of a format; `layouts` of importer.py says how each is read."""
+    """The name of a format. LAYOUTS in formats.py has the reader of each."""
 
     JSONL = "jsonl"
     JSON = "json"
@@ -31,7 +31,7 @@ class Format(enum.StrEnum):
 
 
 def placed(
-    found: RawMessage,
+    record: RawMessage,
     layout: Format,
     message: dict[str, Any],
     *,
@@ -41,15 +41,13 @@ def placed(
     time: Any = None,
     about: dict[str, Any] | None = None,
 ) -> RawMessage:
-    """A message of an assistant in its session, under a source key made of ids that the assistant
-    gave out.
-    """
+    """A message in its session, under a source key made of ids that the assistant issued."""
     message |= {
-        "session_id": session or found.labels.session_id,
-        "agent_id": found.labels.agent_id or layout.removesuffix("-agent"),
-        "task_id": found.labels.task_id or task,
+        "session_id": session or record.labels.session_id,
+        "agent_id": record.labels.agent_id or layout.removesuffix("-agent"),
+        "task_id": record.labels.task_id or task,
         "timestamp": time,
     }
     if about:
         message["metadata"] = {layout.replace("-", "_"): about}
-    return msgspec.structs.replace(found, value=message, key=f"{IMPORTED}{layout}:{key}")
+    return msgspec.structs.replace(record, value=message, key=f"{IMPORTED}{layout}:{key}")

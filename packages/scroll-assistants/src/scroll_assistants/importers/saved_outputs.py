@@ -1,13 +1,13 @@
 """Tool outputs that Claude Code keeps in files beside a transcript.
 
-An output of more than some 30 kB goes to `SESSION/tool-results/NAME` beside `SESSION.jsonl`; the
-transcript has the first two kilobytes and the path. The same folder holds PDFs, images and other
-bodies that a tool brought. Here the file takes the place of the preview, or becomes an attachment
-of the result.
+An output of more than about 30 kB goes to `SESSION/tool-results/NAME` beside `SESSION.jsonl`; the
+transcript has the first two kilobytes and the path. The same folder has PDFs, images and other
+bodies that a tool returned. This module replaces the preview by the file, or attaches the file to
+the result.
 
 A transcript may come from anywhere, so a path in it is only a name: it is looked up in the
-transcript's own folder, no link is followed, and no more than `LONGEST_OUTPUT` is read. A file
-counts for the first result that names it. Where it cannot be read, the preview stays.
+transcript's own folder, no link is followed, and at most `LONGEST_OUTPUT` is read. Only the first
+result that names a file gets it. If a file cannot be read, the preview remains.
 """
 
 import contextlib
@@ -22,12 +22,15 @@ from scroll_context.importing.records import State
 from scroll_context.log.foreign import Attachment
 
 FOLDER = "tool-results"
-LONGEST_OUTPUT = 64 << 20  # bytes; Claude Code itself cuts outputs off about there
-REMEMBERED = 500  # names of files that were read, in the state of a reader
+# In bytes. Claude Code itself cuts outputs off at about this size.
+LONGEST_OUTPUT = 64 << 20
+# The most names of files already read that the state of a reader lists.
+REMEMBERED = 500
 
 _OPENING, _CLOSING = "<persisted-output>", "</persisted-output>"
 _SAVED = "saved to"
-_LONGEST_PATH = 4_000  # characters between these words and the name of the folder
+# The most characters between these words and the name of the folder.
+_LONGEST_PATH = 4_000
 _PATH_END = re.compile(rf"[/\\]{FOLDER}[/\\]([\w.%-]+(?:[/\\][\w.%-]+)?)", re.ASCII)
 _TEXT_ENDINGS = (".txt", ".json", ".md", ".csv", ".html", ".xml", ".log")
 
@@ -53,43 +56,49 @@ def size_beside(transcript: Path) -> int:
 
 
 def complete(content: Any, transcript: Path, state: State) -> Any:
-    """The content of a tool result, with what was saved beside the transcript in its place."""
+    """The content of a tool result, with the files that were saved beside the transcript."""
     if isinstance(content, str):
         parts = _complete_text(content, transcript, state)
         return parts[0]["text"] if len(parts) == 1 else parts
     if not isinstance(content, list):
         return content
-    whole: list[Any] = []
+    completed: list[Any] = []
     for part in content:
         text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
-        whole += _complete_text(text, transcript, state) if isinstance(text, str) else [part]
-    return whole
+        if isinstance(text, str):
+            completed += _complete_text(text, transcript, state)
+        else:
+            completed.append(part)
+    return completed
 
 
 def _complete_text(text: str, transcript: Path, state: State) -> list[Part]:
-    """A text whose preview is replaced by the output, or the text and the attachments that it
+    """A text with its preview replaced by the output, or the text and the attachments that it
     names.
     """
-    start, end = text.find(_OPENING), text.rfind(_CLOSING)
+    start = text.find(_OPENING)
+    end = text.rfind(_CLOSING)
     name = next(_saved_names(text, start, end), "") if 0 <= start < end else ""
     if name:
         body = _body(name, transcript, state)
         if body is None:
             return [_text_part(text)]
-        if (output := _decoded(body)) is not None:
-            return [_text_part(text[:start] + output + text[end + len(_CLOSING) :])]
-        return [_text_part(text), _attachment(name, body)]
+        output = _decoded(body)
+        if output is None:
+            return [_text_part(text), _attachment(name, body)]
+        return [_text_part(text[:start] + output + text[end + len(_CLOSING) :])]
     parts = [_text_part(text)]
     for name in _saved_names(text, 0, len(text)):
-        if (body := _body(name, transcript, state)) is not None:
+        body = _body(name, transcript, state)
+        if body is not None:
             parts.append(_attachment(name, body))
     return parts
 
 
 def _saved_names(text: str, start: int, end: int) -> Iterator[str]:
-    """The files that a part of a text says were saved, each behind the words that say so.
+    """The names of files in a part of a text that follow the words "saved to".
 
-    The folder is looked for first, and then the words before it. A pattern for both took minutes
+    The folder is searched for first, and then the words before it. A pattern for both took minutes
     for a text of a megabyte that only repeats the words.
     """
     for match in _PATH_END.finditer(text, start, end):
@@ -118,14 +127,17 @@ def _decoded(body: bytes) -> str | None:
 
 
 def _body(name: str, transcript: Path, state: State) -> bytes | None:
-    """The bytes of a saved output, the first time that it is named; None when it cannot be read."""
-    names: list[str] = state.setdefault("saved", [])
-    if name in names:
+    """The bytes of a saved output.
+
+    None if an earlier result has named it already, or if it cannot be read.
+    """
+    names_read: list[str] = state.setdefault("saved", [])
+    if name in names_read:
         return None
     folder = session_folder(transcript)
-    names = [folder.name, FOLDER, *re.split(r"[/\\]", name)]
-    body = read_plain(folder.parent, names, LONGEST_OUTPUT)
+    path = [folder.name, FOLDER, *re.split(r"[/\\]", name)]
+    body = read_plain(folder.parent, path, LONGEST_OUTPUT)
     if body is not None:
-        names.append(name)
-        del names[:-REMEMBERED]
+        names_read.append(name)
+        del names_read[:-REMEMBERED]
     return body

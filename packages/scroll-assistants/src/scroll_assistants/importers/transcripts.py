@@ -2,27 +2,25 @@
 
 Transcripts of Claude Code are read in claude_code.py, in the same way.
 
-Each reader takes the JSON values of a file, in order, and gives messages in the shape that
-`messages.pieces` reads, each with a source key made of the ids that the assistant itself gave out.
-So a transcript that has grown adds what is new, and a line that a resumed session repeats in a
-second file is recognised there too. What a reader must know of earlier lines is a JSON object, its
-state; a later run goes on with it.
+Each reader takes the JSON values of a file, in order, and yields messages in the shape that
+`messages.pieces` reads, each with a source key made of the ids that the assistant itself issued. So
+a transcript that has grown adds only new messages, and a line that a resumed session repeats in a
+second file is recognised there too. A reader keeps what it must remember of earlier lines in its
+state, a JSON object; a later run resumes with it.
 
-The assistant becomes the agent, the folder that it worked in becomes the task (project.py), its
-sessions keep their ids. A sub-agent's transcript repeats the id of the session that started it, so
-its session is `SESSION/AGENT`. What is no part of the conversation gets a kind of its own, so that
-it is not taken for the user's words: `compaction` (a boundary, or the summary that replaced the
-past), `meta` (what the assistant's program told the model, and what an assistant told its
-sub-agent), `thinking`.
+The assistant becomes the agent, its working folder becomes the task (project.py), and its sessions
+keep their ids. A sub-agent's transcript repeats the id of the session that started it, so its
+session is `SESSION/AGENT`. Text outside the conversation gets its own kind, so that it does not
+count as the user's words: `compaction` (a boundary, or the summary that replaced the past), `meta`
+(messages of the program to the model, and of an assistant to its sub-agent), `thinking`.
 
-Lines that carry no message (snapshots of files, titles, token counts) are passed over; a message
-that cannot be read is a Fault with its line.
+Lines without a message (snapshots of files, titles, token counts) are skipped. A message that
+cannot be read is a Fault with its line.
 """
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from scroll_assistants.importers import claude_code
 from scroll_assistants.importers.records import Format, placed
@@ -41,8 +39,7 @@ from scroll_context.importing.records import (
 )
 
 LineReader = Callable[[RawMessage, State, Path], Iterator[RawMessage]]
-"""The messages of a line, which may change the state; the state is {} at the beginning of a file.
-"""
+"""Yields the messages of a line and may change the state, which is {} before the first line."""
 
 _CODEX_META = (
     "<environment_context>",
@@ -54,51 +51,42 @@ _CODEX_META = (
     "<user_shell_command>",
     "<skill>",
 )
-_LONGEST_PATH = 4_096  # bytes of the file in which Gemini keeps the folder of a project
+# The most bytes of the file in which Gemini records the folder of a project.
+_LONGEST_PATH = 4_096
 _CODEX_LINES = frozenset(
     {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
 )
 
 
 def recognise(value: Any) -> Format | None:
-    """Which assistant wrote a line; None when the line does not say."""
+    """The assistant that wrote a line; None if the line does not show it."""
     if not isinstance(value, dict):
         return None
-    if (
-        value.get("role") in ("user", "assistant")
-        and "content" not in value
-        and isinstance(value.get("message"), dict)
-    ):
-        return Format.CURSOR_AGENT
     if "role" in value:
-        return None
-    if (
-        value.get("type") in ("user", "assistant", "system")
-        and "sessionId" in value
-        and "uuid" in value
-    ):
+        is_speaker = value["role"] in ("user", "assistant")
+        has_envelope = "content" not in value and isinstance(value.get("message"), dict)
+        return Format.CURSOR_AGENT if is_speaker and has_envelope else None
+    kind = value.get("type")
+    if kind in ("user", "assistant", "system") and "sessionId" in value and "uuid" in value:
         return Format.CLAUDE_CODE
-    if (
-        value.get("type") in _CODEX_LINES
-        and isinstance(value.get("payload"), dict)
-        and "timestamp" in value
-    ):
+    if kind in _CODEX_LINES and isinstance(value.get("payload"), dict) and "timestamp" in value:
         return Format.CODEX
     if "sessionId" in value and ("projectHash" in value or "startTime" in value):
         return Format.GEMINI
     return None
 
 
-# Codex ---------------------------------------------------------------------------------------------------
+# Codex --------------------------------------------------------------------------------------------
 
 
-def _codex(found: RawMessage, state: State, _: Path) -> Iterator[RawMessage]:
-    """A line of a rollout. Items have no ids: a key is the session, the item's hash, and its
-    repetition.
+def _codex(record: RawMessage, state: State, _: Path) -> Iterator[RawMessage]:
+    """The message of a line in a rollout.
 
-    The hash covers the item's time, so only items of the same time are counted.
+    Items have no ids, so a key consists of the session, the item's hash, and a number for
+    repetitions. The hash covers the item's time, so only items of the same time are counted.
     """
-    line, item = found.value, found.value.get("payload")
+    line = record.value
+    item = line.get("payload")
     kind = records.text(line, "type")
     if kind not in _CODEX_LINES:
         return
@@ -114,14 +102,14 @@ def _codex(found: RawMessage, state: State, _: Path) -> Iterator[RawMessage]:
         message = {"role": "system", "content": item.get("message") or "", "kind": COMPACTION}
     if message is None:
         return
-    session = state.get("session") or found.labels.session_id
+    session = state.get("session") or record.labels.session_id
     identity = fingerprint([line.get("timestamp"), item]).hex()[:32]
     if state.get("time") != line.get("timestamp"):
         state |= {"time": line.get("timestamp"), "seen": {}}
     seen: dict[str, int] = state.setdefault("seen", {})
     seen[identity] = seen.get(identity, 0) + 1
     yield placed(
-        found,
+        record,
         Format.CODEX,
         message,
         session=session,
@@ -133,9 +121,7 @@ def _codex(found: RawMessage, state: State, _: Path) -> Iterator[RawMessage]:
 
 
 def _is_codex_meta(item: dict[str, Any], state: State) -> bool:
-    """Whether a message was written by the program, or by the assistant that started this
-    sub-agent.
-    """
+    """Whether the program, or the assistant that started this sub-agent, wrote a message."""
     role = item.get("role")
     if role == "developer" or (role == "user" and state.get("is_subagent")):
         return True
@@ -143,92 +129,95 @@ def _is_codex_meta(item: dict[str, Any], state: State) -> bool:
 
 
 def _opens_with(content: Any, openings: tuple[str, ...]) -> bool:
-    """Whether all that a message says is written by the assistant's program."""
-    if isinstance(content, list):
-        texts = [part.get("text") if isinstance(part, dict) else part for part in content]
-        return bool(texts) and all(
-            isinstance(text, str) and text.lstrip().startswith(openings) for text in texts
-        )
-    return isinstance(content, str) and content.lstrip().startswith(openings)
+    """Whether every part of a message begins with words of the assistant's program."""
+    parts = content if isinstance(content, list) else [content]
+    for part in parts:
+        text = part.get("text") if isinstance(part, dict) else part
+        if not isinstance(text, str) or not text.lstrip().startswith(openings):
+            return False
+    return bool(parts)
 
 
 def _begin_rollout(meta: dict[str, Any], state: State) -> None:
-    """A rollout that continues another repeats the other's first line behind its own: the first one
-    counts.
+    """Read the session from the first line of a rollout.
+
+    A rollout that continues another one repeats the other's first line after its own, so only the
+    first such line counts.
     """
     if state.get("session"):
         return
-    git, source = meta.get("git"), meta.get("source")
+    source = meta.get("source")
+    git = meta.get("git")
+    about = records.fields(meta, version="cli_version", originator="originator")
+    if isinstance(git, dict):
+        about |= records.fields(git, git_branch="branch")
     state |= {
         "is_subagent": isinstance(source, dict) and "subagent" in source,
         "session": records.text(meta, "id"),
         "task": task_of(records.text(meta, "cwd")),
-        "about": records.fields(meta, version="cli_version", originator="originator")
-        | (records.fields(git, git_branch="branch") if isinstance(git, dict) else {}),
+        "about": about,
     }
 
 
-# Gemini CLI ----------------------------------------------------------------------------------------------
+# Gemini CLI ---------------------------------------------------------------------------------------
 
 
-GeminiPart = tuple[str, dict[str, Any], Any, dict[str, Any]]
-"""A part of a message: the end of its key, the message that it becomes, its time, and what is kept
-of it.
-"""
+class _GeminiPart(NamedTuple):
+    """A part of a message: the end of its key, the message that it becomes, and facts about it."""
+
+    key: str
+    message: dict[str, Any]
+    time: Any
+    about: dict[str, Any] | None = None
 
 
-def _gemini(found: RawMessage, state: State, path: Path) -> Iterator[RawMessage]:
-    """A line of a session, or the one object of an older file.
+def _gemini(record: RawMessage, state: State, path: Path) -> Iterator[RawMessage]:
+    """The messages of a line of a session, or of the one object of an older file.
 
     A message is written again under its id when its calls have ended, so each part has a key of its
-    own: what is there already is recognised, what is new is added. Messages that the user took back
-    (`$rewindTo`) stay, and an event says so where it happened.
+    own: existing parts are recognised, and new ones are added. Messages that the user took back
+    (`$rewindTo`) remain, and an event records the rewind.
     """
-    line = found.value
-    said: Iterable[GeminiPart] = ()
+    for part in _gemini_parts_of_line(record.value, state, path):
+        session = state.get("session") or record.labels.session_id
+        state["time"] = part.time or state.get("time")
+        yield placed(
+            record,
+            Format.GEMINI,
+            part.message,
+            session=session,
+            key=f"{records.identifier(session)}:{part.key}",
+            task=state.get("task", ""),
+            time=part.time,
+            about=part.about,
+        )
+
+
+def _gemini_parts_of_line(line: dict[str, Any], state: State, path: Path) -> Iterator[_GeminiPart]:
     if "sessionId" in line or isinstance(line.get("$set"), dict):
         about: dict[str, Any] = line if "sessionId" in line else line["$set"]
-        if session := records.text(about, "sessionId"):
+        session = records.text(about, "sessionId")
+        if session:
             state["session"] = session
             if "task" not in state:
                 state["task"] = _gemini_task(about, path)
             state.setdefault("time", about.get("startTime"))
-        said = itertools.chain.from_iterable(map(_gemini_said, records.objects(about, "messages")))
+        for message in records.objects(about, "messages"):
+            yield from _gemini_message(message)
     elif "$rewindTo" in line:
-        back = records.identifier(records.text(line, "$rewindTo"))
-        text = f"[the user went back to the message {back}: what came after it was taken back]"
+        target = records.identifier(records.text(line, "$rewindTo"))
+        text = f"[the user went back to the message {target}: what came after it was taken back]"
         number = state["rewinds"] = state.get("rewinds", 0) + 1
-        # The line has no time of its own: it happened after the newest message before it.
+        message = {"role": "system", "content": text, "kind": META}
+        # If the line has no time of its own, it happened after the newest message before it.
         time = line.get("timestamp") or state.get("time")
-        said = [
-            (
-                f"{back}.rewound.{number}",
-                {"role": "system", "content": text, "kind": META},
-                time,
-                {},
-            )
-        ]
+        yield _GeminiPart(f"{target}.rewound.{number}", message, time)
     elif "type" in line:
-        said = _gemini_said(line)
-    for key, message, time, kept in said:
-        session = state.get("session") or found.labels.session_id
-        state["time"] = time or state.get("time")
-        yield placed(
-            found,
-            Format.GEMINI,
-            message,
-            session=session,
-            key=f"{records.identifier(session)}:{key}",
-            task=state.get("task", ""),
-            time=time,
-            about=kept,
-        )
+        yield from _gemini_message(line)
 
 
 def _gemini_task(about: dict[str, Any], path: Path) -> str:
-    """The project: the folder that the file's own folder names, else the hash of it that Gemini
-    keeps.
-    """
+    """The project: the folder that a file beside the session names, or Gemini's hash of it."""
     for parent in list(path.parents)[:4]:
         folder = read_plain(parent, [".project_root"], _LONGEST_PATH)
         if folder is not None:
@@ -237,77 +226,91 @@ def _gemini_task(about: dict[str, Any], path: Path) -> str:
     return f"project-{project[:8]}" if project else ""
 
 
-def _gemini_said(record: dict[str, Any]) -> Iterator[GeminiPart]:
-    kind, time = records.text(record, "type"), record.get("timestamp")
-    if not (name := records.identifier(records.text(record, "id"))):
+def _gemini_message(message: dict[str, Any]) -> Iterator[_GeminiPart]:
+    """The thoughts, the text, and the calls with their results of a message."""
+    kind = records.text(message, "type")
+    time = message.get("timestamp")
+    name = records.identifier(records.text(message, "id"))
+    if not name:
         raise BadInput("a message of Gemini needs an id")
     if kind not in ("user", "gemini", "model"):
-        yield (
-            name,
-            {"role": "system", "content": _gemini_parts(record.get("content")), "kind": META},
-            time,
-            {},
-        )
+        content = _gemini_content(message.get("content"))
+        yield _GeminiPart(name, {"role": "system", "content": content, "kind": META}, time)
         return
-    for thought in records.objects(record, "thoughts"):
-        if said := records.text(thought, "description"):
-            text = f"{subject}: {said}" if (subject := records.text(thought, "subject")) else said
+    for thought in records.objects(message, "thoughts"):
+        text = records.text(thought, "description")
+        if text:
+            subject = records.text(thought, "subject")
+            text = f"{subject}: {text}" if subject else text
             key = f"{name}.{fingerprint(text).hex()[:12]}"
-            yield key, {"role": "assistant", "content": text, "kind": THINKING}, time, {}
-    role = "user" if kind == "user" else "assistant"
-    given = record.get("content")
-    if isinstance(
-        given, list
-    ):  # results of tools come once more in the user's name: the call has them
-        given = [
-            part for part in given if not (isinstance(part, dict) and "functionResponse" in part)
-        ]
-    if content := _gemini_parts(given):
-        message: dict[str, Any] = {"role": role, "content": content}
+            yield _GeminiPart(key, {"role": "assistant", "content": text, "kind": THINKING}, time)
+    content = _gemini_content(_without_responses(message.get("content")))
+    if content:
+        role = "user" if kind == "user" else "assistant"
+        turn: dict[str, Any] = {"role": role, "content": content}
         if role == "user" and isinstance(content, str) and content.startswith("<session_context>"):
-            message["kind"] = META
-        yield (
-            f"{name}.{fingerprint(content).hex()[:12]}",
-            message,
-            time,
-            records.fields(record, model="model"),
-        )
-    for one in records.objects(record, "toolCalls"):
-        if not (tool := records.text(one, "name")):
-            raise BadInput("a tool call of Gemini needs a name")
-        call_id = records.text(one, "id") or f"{name}.{tool}"
-        key = f"{name}.{records.identifier(call_id)}"
-        yield f"{key}.call", call(tool, one.get("args") or {}, call_id), time, {}
-        if one.get("result") is not None:
-            brought = result(call_id, _gemini_parts(one["result"]), one.get("status") == "error")
-            yield f"{key}.result", brought, one.get("timestamp") or time, {}
+            turn["kind"] = META
+        key = f"{name}.{fingerprint(content).hex()[:12]}"
+        yield _GeminiPart(key, turn, time, records.fields(message, model="model"))
+    for tool_call in records.objects(message, "toolCalls"):
+        yield from _gemini_call(tool_call, name, time)
 
 
-def _gemini_parts(content: Any) -> str | list[Any]:
-    """The content of a message of Gemini: text, or parts of which the media stay media."""
-    parts = content if isinstance(content, list) else [] if content is None else [content]
-    found: list[Any] = []
-    for part in parts:
+def _without_responses(content: Any) -> Any:
+    """The content without tool results, which come in the user's name. The calls have them too."""
+    if not isinstance(content, list):
+        return content
+    return [part for part in content if not (isinstance(part, dict) and "functionResponse" in part)]
+
+
+def _gemini_call(tool_call: dict[str, Any], name: str, time: Any) -> Iterator[_GeminiPart]:
+    """A tool call of a message, and its result if there is one."""
+    tool = records.text(tool_call, "name")
+    if not tool:
+        raise BadInput("a tool call of Gemini needs a name")
+    call_id = records.text(tool_call, "id") or f"{name}.{tool}"
+    key = f"{name}.{records.identifier(call_id)}"
+    yield _GeminiPart(f"{key}.call", call(tool, tool_call.get("args") or {}, call_id), time)
+    if tool_call.get("result") is not None:
+        output = _gemini_content(tool_call["result"])
+        message = result(call_id, output, tool_call.get("status") == "error")
+        yield _GeminiPart(f"{key}.result", message, tool_call.get("timestamp") or time)
+
+
+def _gemini_content(content: Any) -> str | list[Any]:
+    """The content of a message of Gemini: text, or parts if some of them are media."""
+    if content is None:
+        return ""
+    parts: list[Any] = []
+    for part in content if isinstance(content, list) else [content]:
         if isinstance(part, str):
-            found.append(part)
+            parts.append(part)
         elif not isinstance(part, dict):
             raise BadInput("a part of Gemini must be text or an object")
-        elif isinstance(part.get("text"), str):
-            found.append(part["text"])
-        elif isinstance(media := part.get("inlineData"), dict):
-            source = {
-                "type": "base64",
-                "media_type": media.get("mimeType"),
-                "data": media.get("data"),
-            }
-            found.append({"type": "image", "source": source})
-        elif isinstance(answer := part.get("functionResponse"), dict):
-            response = answer.get("response")
-            output = response.get("output", response) if isinstance(response, dict) else response
-            found.append(output if isinstance(output, str) else records.json_text(output))
         elif part:
-            found.append(records.json_text(part))
-    return "\n".join(found) if all(isinstance(one, str) for one in found) else found
+            parts.append(_gemini_part(part))
+    if all(isinstance(part, str) for part in parts):
+        return "\n".join(parts)
+    return parts
+
+
+def _gemini_part(part: dict[str, Any]) -> Any:
+    if isinstance(part.get("text"), str):
+        return part["text"]
+    media = part.get("inlineData")
+    if isinstance(media, dict):
+        source = {
+            "type": "base64",
+            "media_type": media.get("mimeType"),
+            "data": media.get("data"),
+        }
+        return {"type": "image", "source": source}
+    answer = part.get("functionResponse")
+    if isinstance(answer, dict):
+        response = answer.get("response")
+        output = response.get("output", response) if isinstance(response, dict) else response
+        return output if isinstance(output, str) else records.json_text(output)
+    return records.json_text(part)
 
 
 READERS: dict[Format, LineReader] = {
