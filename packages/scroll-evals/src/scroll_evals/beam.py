@@ -102,7 +102,7 @@ class BeamChat(msgspec.Struct, frozen=True):
         return self.probes
 
 
-# chats ------------------------------------------------------------------------------------------------------
+# chats --------------------------------------------------------------------------------------------
 
 
 class _BeamMessage(msgspec.Struct):
@@ -287,7 +287,7 @@ def _date(batch: _Batch, home: Path, faults: list[DataFault]) -> str:
         return ""
 
 
-# questions --------------------------------------------------------------------------------------------------
+# questions ----------------------------------------------------------------------------------------
 
 
 def _questions(home: Path, history_id: str, ids: set[str]) -> Iterator[Question | DataFault]:

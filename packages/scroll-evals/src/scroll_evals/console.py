@@ -130,7 +130,7 @@ def _report_on(done: Sequence[tuple[RunFolder, Summary]], as_json: bool, stopped
         raise click.exceptions.Exit(UNFINISHED)
 
 
-# what other commands print --------------------------------------------------------------------------------
+# what other commands print ------------------------------------------------------------------------
 
 
 def measure_retrieval(data: Path, splits: Sequence[str], as_json: bool) -> None:
@@ -269,7 +269,7 @@ def score_again(paths: Sequence[Path], as_json: bool) -> None:
         print_document(found)
 
 
-# progress -------------------------------------------------------------------------------------------------
+# progress -----------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

@@ -215,7 +215,7 @@ CONTEXTS: dict[str, type[WindowedContext]] = {
 """Every context of the comparison, Scroll's own first."""
 
 
-# wording and summaries --------------------------------------------------------------------------------------
+# wording and summaries ----------------------------------------------------------------------------
 
 
 def _left(view: WorkingView, then: str) -> str:

@@ -185,7 +185,7 @@ def _asked(key: str, prompt: str, ask: Ask, read: Callable[[str], _Reading]) -> 
     return calls
 
 
-# reading replies --------------------------------------------------------------------------------------------
+# reading replies ----------------------------------------------------------------------------------
 
 
 def _read_score(reply: str) -> _Reading:
@@ -255,7 +255,7 @@ def _filled(name: str, parts: dict[str, str]) -> str:
     return re.sub(r"<(\w+)>", lambda place: parts.get(place.group(1), place.group(0)), rubric(name))
 
 
-# the order of events ----------------------------------------------------------------------------------------
+# the order of events ------------------------------------------------------------------------------
 
 
 def kendall_tau_b(one: Sequence[float], other: Sequence[float]) -> float | None:

@@ -126,7 +126,7 @@ class Haystack(msgspec.Struct, frozen=True):
         return (self.question,)
 
 
-# elements ---------------------------------------------------------------------------------------------------
+# elements -----------------------------------------------------------------------------------------
 
 
 class _SessionTurn(msgspec.Struct):

@@ -141,7 +141,7 @@ class RunFolder:
     def work(self) -> Path:
         return self.path / STORES
 
-    # the run ----------------------------------------------------------------------------------------------
+    # the run --------------------------------------------------------------------------------------
 
     def config(self) -> RunConfig:
         found = self._read(CONFIG, RunConfig)
@@ -195,7 +195,7 @@ class RunFolder:
     def faults(self) -> list[DataFault]:
         return self._read("faults.json", list[DataFault]) or []
 
-    # its trials -------------------------------------------------------------------------------------------
+    # its trials -----------------------------------------------------------------------------------
 
     def attempt(self, task_id: str) -> Attempt | None:
         return self._read(f"trajectories/{slug(task_id)}.json", Attempt)
@@ -233,7 +233,7 @@ class RunFolder:
         files = sorted((self.path / "ingestion").glob("*.json"))
         return [found for file in files if (found := self._read(f"ingestion/{file.name}", Metrics))]
 
-    # files ------------------------------------------------------------------------------------------------
+    # files ----------------------------------------------------------------------------------------
 
     def _read(self, name: str, form: type[T]) -> T | None:
         try:

@@ -114,7 +114,7 @@ class Runner:
         self.stopped = True
         self._stop.set()
 
-    # waiting ------------------------------------------------------------------------------------------------
+    # waiting --------------------------------------------------------------------------------------
 
     def _watch(self, futures: Sequence["Future[None]"], total: int) -> None:
         begun, already = time.monotonic(), len(self._results)
@@ -146,7 +146,7 @@ class Runner:
             seconds_left=elapsed / now * (total - len(results)) if now > 0 else None,
         )
 
-    # one trial ----------------------------------------------------------------------------------------------
+    # one trial ------------------------------------------------------------------------------------
 
     def _one(self, trial: Trial) -> None:
         if self._stop.event.is_set():
@@ -235,7 +235,7 @@ class Runner:
         with self._lock:
             self._faults.append(fault)
 
-    # before -------------------------------------------------------------------------------------------------
+    # before ---------------------------------------------------------------------------------------
 
     def _trials(self, limit: int | None) -> list[Trial]:
         found: dict[str, Trial] = {}

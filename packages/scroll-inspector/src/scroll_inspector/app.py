@@ -125,7 +125,7 @@ class Inspector:
             Mount("/static", StaticFiles(packages=[("scroll_inspector", "static")])),
         ]
 
-    # what pages share -----------------------------------------------------------------------------------
+    # what pages share -----------------------------------------------------------------------------
 
     def page(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         return HTMLResponse(self.templates.get_template(template).render(**values), status)
@@ -180,7 +180,7 @@ class Inspector:
             event.payload is not None and event.payload.media_type.split(";")[0] in IMAGES.values()
         )
 
-    # pages ----------------------------------------------------------------------------------------------
+    # pages ----------------------------------------------------------------------------------------
 
     def sessions(self, request: Request) -> Response:
         """The list of sessions."""
@@ -484,7 +484,7 @@ class Inspector:
             headers={"content-security-policy": "default-src 'none'; sandbox"},
         )
 
-    # live -----------------------------------------------------------------------------------------------
+    # live -----------------------------------------------------------------------------------------
 
     async def live(self, request: Request) -> Response:
         """Tells an open page of a session, whenever there is something new, how far the session has

@@ -78,7 +78,7 @@ def token_bar(page: SeenPage) -> Markup:
     )
 
 
-# the window over time -----------------------------------------------------------------------------------
+# the window over time -----------------------------------------------------------------------------
 
 COLUMNS = 300
 
@@ -283,7 +283,7 @@ def _summary(column: Column) -> str:
     return summary
 
 
-# where variables come from ------------------------------------------------------------------------------
+# where variables come from ------------------------------------------------------------------------
 
 EVERY = 200  # snapshots between two copies
 

@@ -171,7 +171,7 @@ def _plan(_: int, plan: bytes) -> EvictionPlan:
     return EvictionPlan.from_metadata({"plan": msgspec.json.decode(plan)})
 
 
-# messages and their pieces ------------------------------------------------------------------------------
+# messages and their pieces ------------------------------------------------------------------------
 
 
 def _pieces(seen: Seen) -> list[tuple[tuple[SentPiece, ...], tuple[int, ...]]]:
@@ -437,7 +437,7 @@ def _parts(seen: Seen, messages: tuple[Sent, ...]) -> tuple[TokenShare, ...]:
     return tuple(TokenShare(name, labels[name], tokens) for name, tokens in sums.items() if tokens)
 
 
-# one event in many requests -----------------------------------------------------------------------------
+# one event in many requests -----------------------------------------------------------------------
 
 
 class Stretch(msgspec.Struct, frozen=True):

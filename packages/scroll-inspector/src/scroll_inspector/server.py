@@ -103,7 +103,7 @@ def _is_same(text: str, secret: str) -> bool:
     return hmac.compare_digest(text.encode("utf-8", "replace"), secret.encode())
 
 
-# serving ------------------------------------------------------------------------------------------------
+# serving ------------------------------------------------------------------------------------------
 
 
 def application(

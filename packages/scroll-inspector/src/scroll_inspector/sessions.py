@@ -225,7 +225,7 @@ def duration(first: str, last: str) -> float | None:
         return None
 
 
-# steps --------------------------------------------------------------------------------------------------
+# steps --------------------------------------------------------------------------------------------
 
 PAGE = 100  # events of a page, before the step that is under way is finished
 LONGEST = 600  # events of a page that meets no beginning

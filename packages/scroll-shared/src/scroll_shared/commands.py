@@ -64,7 +64,7 @@ def pull(url: str, folder: Path, as_json: bool) -> None:
         )
 
 
-# admin: what the owner of the database does -----------------------------------------------------------------
+# admin: what the owner of the database does -------------------------------------------------------
 
 owned_url_argument = click.argument("url", metavar="URL", envvar="SCROLL_ADMIN_URL")
 

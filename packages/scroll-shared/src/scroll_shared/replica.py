@@ -222,7 +222,7 @@ class Replica:
             finally:
                 database.execute("ROLLBACK")
 
-    # another history ------------------------------------------------------------------------------------
+    # another history ------------------------------------------------------------------------------
 
     def quarantined(self, why: str) -> StoreDamaged:
         """Note that this copy and the server have different histories; the error to raise."""

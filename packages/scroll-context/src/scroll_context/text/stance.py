@@ -138,7 +138,7 @@ def _excerpt(line: str, end: int) -> str:
     return ("…" if start else "") + clip(line[start:], SHOWN - bool(start))
 
 
-# grammar ------------------------------------------------------------------------------------------------
+# grammar ------------------------------------------------------------------------------------------
 
 _Rules = list[tuple[tuple[str, ...], str]]  # a rule is tried where one of its cues occurs
 
@@ -464,7 +464,7 @@ def _command_end(rule: re.Pattern[str], low: str) -> int | None:
     return match.end()
 
 
-# conflicts ----------------------------------------------------------------------------------------------
+# conflicts ----------------------------------------------------------------------------------------
 
 SAME_SUBJECT = (
     0.7  # share of common words from which the later of two sentences replaces the earlier

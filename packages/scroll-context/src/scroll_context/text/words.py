@@ -94,7 +94,7 @@ def words_of(query: str) -> re.Pattern[str]:
     return re.compile(rf"\b(?:{'|'.join(stems)})\w*" if stems else r"(?!)", re.IGNORECASE)
 
 
-# running text -------------------------------------------------------------------------------------------
+# running text -------------------------------------------------------------------------------------
 
 # Each of these takes linear time: text of others is cut by them while the interpreter is locked.
 _TAG = re.compile(

@@ -120,7 +120,7 @@ class McpMount:
             if self._stderr is not None:
                 self._stderr.close()
 
-    # making tools ---------------------------------------------------------------------------------------
+    # making tools ---------------------------------------------------------------------------------
 
     async def _list(self) -> "tuple[str, list[mcp.Tool]]":
         link = await self._linked()
@@ -195,7 +195,7 @@ class McpMount:
         )
         return made
 
-    # calling --------------------------------------------------------------------------------------------
+    # calling --------------------------------------------------------------------------------------
 
     async def _call(
         self, name: str, found: "mcp.Tool", arguments: dict[str, Any], again: bool
@@ -219,7 +219,7 @@ class McpMount:
             raise ToolFailed(text_of(result))
         return plain(value_of(result, found.output_schema))
 
-    # the connection, all of it on the loop --------------------------------------------------------------
+    # the connection, all of it on the loop --------------------------------------------------------
 
     async def _linked(self) -> "_Link":
         """The connection; a new one when there is none."""
@@ -434,7 +434,7 @@ def _reason(error: BaseException) -> str:
     return printable(str(error)) or type(error).__name__
 
 
-# results ----------------------------------------------------------------------------------------------------
+# results ------------------------------------------------------------------------------------------
 
 _PRINTED = re.compile(
     r"[A-Z]\w*\((?:result|content|root)="

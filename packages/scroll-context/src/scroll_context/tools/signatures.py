@@ -164,7 +164,7 @@ def _default_text(default: Any) -> str:
     return text if len(text) <= DEFAULT_CHARS else "..."
 
 
-# from JSON schemas ------------------------------------------------------------------------------------------
+# from JSON schemas --------------------------------------------------------------------------------
 
 _WRAPPERS = {"result", "content", "root"}
 DESCRIPTION_CHARS = 20_000  # of a description, which a server may make as long as it likes

@@ -354,7 +354,7 @@ class Toolbox:
             raise BadInput(f"{name!r} cannot be bound for cells: take a Python name that is free")
         self._constants[name] = text
 
-    # what the model is told -----------------------------------------------------------------------------
+    # what the model is told -----------------------------------------------------------------------
 
     def describe(self, limit: int = DESCRIBE_CHARS) -> str:
         """All tools, sorted by name; less is said of each when all do not fit into `limit`
@@ -402,7 +402,7 @@ class Toolbox:
         """The tools for native calling, sorted by name."""
         return tuple(self.tools[name].spec for name in sorted(self.tools))
 
-    # calling --------------------------------------------------------------------------------------------
+    # calling --------------------------------------------------------------------------------------
 
     def call(
         self,
