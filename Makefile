@@ -15,8 +15,8 @@ EDITABLE := --editable './packages/scroll-context[models,mcp,meaning,openai,anth
 ASSISTANT_TESTS := $(addprefix packages/scroll-assistants/tests/,\
     test_claude_code.py test_codex.py test_gemini.py)
 
-.PHONY: help demo test lint types unit test-assistants test-hosts test-long test-lowest browser screenshots \
-    bench bench-large bench-shared bench-inspector compare turn tokens soak fuzz mutants \
+.PHONY: help demo test lint types unit test-assistants test-hosts test-long test-lowest \
+    browser screenshots bench bench-large bench-shared bench-inspector compare turn tokens soak fuzz mutants \
     constraints clean
 
 help:            ## this list
