@@ -1,7 +1,7 @@
 """Small histories of every shape, with the hashes of the requests that a version of the renderer
 made of them.
 
-`python tests/view/frozen_histories.py` writes them for the newest version into data/, once, when
+`python testing/frozen_histories.py` writes them for the newest version into data/, once, when
 that version is finished. The file is never written again: it stands for the logs that people have.
 """
 

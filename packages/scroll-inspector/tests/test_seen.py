@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scroll_context.agent.agent import Agent
-from scroll_context.events import BOOKKEEPING, Draft, Kind
+from scroll_context.events import BOOKKEEPING, Draft, Event, Kind
 from scroll_context.messages import ToolCall
 from scroll_context.models import Reply, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Entry
@@ -25,6 +25,12 @@ from scroll_inspector import seen
 from served import Serve, Site
 
 SESSION = "trip-4-september"
+
+
+def folding_plan(past: Past) -> Event:
+    """The first eviction that folds a result and moves a step to the index."""
+    plans = ((event, seen.plan_of(event)) for event in past.evictions)
+    return next(event for event, plan in plans if plan.folded and plan.evicted)
 
 
 def test_every_request_is_verified_in_any_order_from_kept_views(
@@ -142,7 +148,7 @@ def test_a_fork_tells_in_which_of_its_requests_an_event_was_seen(
 
 
 def test_why_an_event_was_not_there(past: Past) -> None:
-    plan = past.evictions[0]
+    plan = folding_plan(past)
     request = next(one for one in past.requests if one.seq > plan.seq)
     by_kind = {
         event.kind: event
@@ -198,9 +204,7 @@ def test_a_past_takes_in_what_is_recorded_while_it_is_kept(tmp_path: Path) -> No
 
 
 def test_the_page_of_a_request_says_what_changed_and_why(demo: Site, past: Past) -> None:
-    plan = next(
-        one for one in past.evictions if seen.plan_of(one).folded and seen.plan_of(one).evicted
-    )
+    plan = folding_plan(past)
     request = next(one for one in past.requests if one.seq > plan.seq)
     page = demo.get(f"/request/{request.seq}").text
     assert "Verified." in page

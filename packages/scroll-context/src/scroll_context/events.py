@@ -91,6 +91,9 @@ BOOKKEEPING = ABOUT_THE_LOG | {
 }
 """Kinds hidden from `hist.conversation_history` and from search; `hist.events` shows them."""
 
+UNSEARCHABLE = tuple(sorted({*BOOKKEEPING, Kind.NOTICE}))
+"""Kinds that search and grep never return."""
+
 
 _TEXTS = frozenset(
     f"application/{name}"
@@ -155,6 +158,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str = ""
     task_id: str = ""
     role: str = ""
+    # The tool of a call or result, the cell tool of a cell, the model of a request, the file name of
+    # an image.
     name: str = ""
     content: str = ""
     payload: Payload | None = None
@@ -225,9 +230,7 @@ class Event(Draft, frozen=True, kw_only=True):
     @property
     def is_searchable(self) -> bool:
         """Whether search may return this event at all."""
-        if self.kind in BOOKKEEPING or self.kind == Kind.NOTICE:
-            return False
-        return not (self.is_erased or self.is_echo)
+        return not (self.kind in UNSEARCHABLE or self.is_erased or self.is_echo)
 
 
 class Grant(msgspec.Struct, frozen=True):

@@ -57,7 +57,9 @@ def shelved(folder: Path) -> Path:
 
 def test_a_store_that_cannot_be_written_is_searched(shelved: Path) -> None:
     done = on_read_only_mount(shelved, sys.executable, "-c", SCRIPT, str(shelved))
-    assert done.stdout.splitlines() == ["[1] ", "[True]", "True"], done.stderr
+    first, *others = done.stdout.splitlines()
+    assert first.startswith("[1] 1 event has all words"), done.stderr
+    assert others == ["[True]", "True"]
 
 
 def test_what_its_index_lacks_is_said(shelved: Path) -> None:
@@ -65,5 +67,5 @@ def test_what_its_index_lacks_is_said(shelved: Path) -> None:
         store.append(Draft(content="toll roads again"))
     done = on_read_only_mount(shelved, sys.executable, "-c", SCRIPT, str(shelved))
     first = done.stdout.splitlines()[0]
-    assert first.startswith("[1] The newest event is not searchable yet"), done.stderr
+    assert first.startswith("[1] ") and "The newest event is not searchable yet" in first
     assert "Read-only file system" in first

@@ -12,13 +12,7 @@ from scroll_context.errors import BadInput, UnknownSeq
 from scroll_context.events import Event
 from scroll_context.kernel.results import CapabilityResult
 from scroll_context.log.filters import SearchFilters
-from scroll_context.recall.arguments import (
-    bindable,
-    filters_of,
-    places_of,
-    text_of,
-    whole_number,
-)
+from scroll_context.recall.arguments import bindable, filters_of, places_of, text_of, whole_number
 from scroll_context.recall.reader import Reader
 from scroll_context.recall.rows import Answer, Row, event_row
 from scroll_context.search.meaning import fused

@@ -172,7 +172,7 @@ class _RecallTools:
         ],
         regex: Annotated[bool, "whether the text is a regular expression"] = False,
         role: Role = None,
-        session: Session = None,
+        session_id: Session = None,
         created_from: FromDate = None,
         created_to: ToDate = None,
         after_seq: Annotated[int, "continue behind this seq"] = 0,
@@ -184,7 +184,7 @@ class _RecallTools:
         """
         filters: dict[str, Any] = {
             "role": role,
-            "session_id": session,
+            "session_id": session_id,
             "created_from": created_from,
             "created_to": created_to,
         }

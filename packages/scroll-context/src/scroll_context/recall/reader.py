@@ -21,7 +21,7 @@ WHOLE_TEXT = 1 << 20  # bytes; a larger body stays behind its handle
 PAGE_EVENTS, PAGE_BYTES = 100, 16 << 20  # events, and bytes of their rows, that are read at once
 FEW_EVENTS = 4  # so many are read without asking for their sizes
 _SPEAKERS = ("user", "assistant", SPEAKER)
-_NOT_SPOKEN = frozenset({Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.CELL, Kind.OBSERVATION})
+_WORK_KINDS = frozenset({Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.CELL, Kind.OBSERVATION})
 _TASK_KINDS = (Kind.CONVERSATION, Kind.TOOL_CALL, Kind.CELL, Kind.OBSERVATION)
 
 
@@ -135,7 +135,7 @@ class Reader:
         for event in self.log.iterate(grant=self.grant, filters=filters):
             if filters.role is None and event.role not in _SPEAKERS:
                 continue
-            if event.seq in running or event.kind in _NOT_SPOKEN:
+            if event.seq in running or event.kind in _WORK_KINDS:
                 continue
             if event.is_searchable and event.content:
                 yield event

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
-from scroll_context.events import BOOKKEEPING, EVERYTHING, Grant, Kind, Payload
+from scroll_context.events import EVERYTHING, UNSEARCHABLE, Grant, Payload
 from scroll_context.log.filters import NO_FILTERS, SearchFilters, conditions
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
@@ -30,7 +30,6 @@ OVERLAP = 2_000  # bytes of a large body that are looked at again with the next 
 MOST_COUNTED = 100  # occurrences in one text
 SECONDS = 10.0  # after which a scan stops
 
-_HIDDEN = sorted({*BOOKKEEPING, Kind.NOTICE})
 # All of its text is in the row, and it is no echo.
 _IS_PLAIN = "payload IS NULL AND instr(metadata, '\"echo\"') = 0"
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
@@ -163,9 +162,9 @@ class Scan:
         while True:
             page = self._log.query(
                 f"""SELECT {columns} FROM event WHERE seq > ? AND seq <= ?
-                AND kind NOT IN ({", ".join("?" * len(_HIDDEN))}) AND NOT ({IS_ERASED})
+                AND kind NOT IN ({", ".join("?" * len(UNSEARCHABLE))}) AND NOT ({IS_ERASED})
                 AND {self._where} ORDER BY seq LIMIT ?""",
-                [after, hi, *_HIDDEN, *self._values, size],
+                [after, hi, *UNSEARCHABLE, *self._values, size],
             )
             yield page
             if len(page) < size:

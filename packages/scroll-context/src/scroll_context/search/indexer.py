@@ -33,7 +33,7 @@ import msgspec
 import tantivy
 
 from scroll_context.errors import IndexUnavailable, ScrollError, StoreUnsafe
-from scroll_context.events import BOOKKEEPING, Event, Kind, Progress
+from scroll_context.events import UNSEARCHABLE, Event, Progress
 from scroll_context.files import complete_file
 from scroll_context.log import schema
 from scroll_context.log.log import EventLog
@@ -542,7 +542,7 @@ class _Turns:
     an agent at work are not.
     """
 
-    _NEVER = ", ".join(f"'{kind}'" for kind in sorted({*BOOKKEEPING, Kind.NOTICE}))
+    _NEVER = ", ".join(f"'{kind}'" for kind in UNSEARCHABLE)
 
     def __init__(self, log: EventLog) -> None:
         self._log = log

@@ -14,7 +14,7 @@ import msgspec
 
 from scroll_context.contents import EarlierWork, EvictionPlan
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
-from scroll_context.events import BOOKKEEPING, Event, Excerpt, Grant, Kind, Scope
+from scroll_context.events import UNSEARCHABLE, Event, Excerpt, Grant, Kind, Scope
 from scroll_context.models import Model
 from scroll_context.session.history import earlier_work
 from scroll_context.store import Store
@@ -102,8 +102,9 @@ class WindowedContext:
 
     def add(self, event: Event) -> None:
         """Take in the next event of the session."""
-        if event.is_foreign and event.kind in BOOKKEEPING:
-            return  # an import brings text to read, never a plan to carry out
+        if event.is_foreign and event.kind in UNSEARCHABLE:
+            # An import brings text to read, never a plan to carry out, nor words of Scroll's own.
+            return
         self.view.add(event, self._excerpt(event) if needs_excerpt(event) else None)
 
     def _excerpt(self, event: Event) -> Excerpt | None:

@@ -269,7 +269,7 @@ class _Walk:
         if any(map(self._needles.has_text, (*fields, text))):
             return Why.TEXT
         new_values = self._values.get(event.session_id)
-        if new_values is None or event.kind not in _SPOKEN:
+        if new_values is None or event.kind not in _MAY_REPEAT_VALUES:
             return None
         return Why.VALUE if new_values.repeated_in(f"{text} {event.headline}") else None
 
@@ -277,7 +277,9 @@ class _Walk:
         """The values that are new to a session which has read an erased event."""
         session = event.session_id
         if session not in self._values:
-            earlier = self._log.iterate(until=event.seq - 1, session_id=session, kind=list(_SPOKEN))
+            earlier = self._log.iterate(
+                until=event.seq - 1, session_id=session, kind=list(_MAY_REPEAT_VALUES)
+            )
             unread = (past for past in earlier if past.seq not in self.trail)
             self._values[session] = NewValues(map(self._log.text_or_preview, unread))
         return self._values[session]
@@ -292,7 +294,13 @@ class _Walk:
         return first is not None and first < event.seq
 
 
-_SPOKEN = (Kind.CONVERSATION, Kind.CELL, Kind.OBSERVATION, Kind.TOOL_CALL, Kind.TOOL_RESULT)
+_MAY_REPEAT_VALUES = (
+    Kind.CONVERSATION,
+    Kind.CELL,
+    Kind.OBSERVATION,
+    Kind.TOOL_CALL,
+    Kind.TOOL_RESULT,
+)
 
 
 def _values_text(log: EventLog, event: Event) -> str:
