@@ -21,7 +21,7 @@ CORE = ROOT / "packages/scroll-context"
 TESTS = CORE / "tests/hosts"
 
 # Each framework is an extra of the core, a module of `scroll_context.hosts` and a test file.
-FRAMEWORKS = ("langchain", "openai_agents")
+FRAMEWORKS = ("agentscope", "langchain", "openai_agents")
 TOOLS = ("hypothesis>=6.170", "pytest>=9.2", "pytest-xdist>=3.8")
 
 

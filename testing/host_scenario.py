@@ -291,13 +291,18 @@ def check(host: ScenarioHost, session: Session) -> None:
 def _check_texts(host: ScenarioHost, session: Session, events: Sequence[Event]) -> None:
     """Every text of the host's list has its event; no message was recorded twice."""
     recorded: Counter[tuple[str, str]] = Counter()
+    # Reminders of the framework, which it may repeat.
+    notices: Counter[tuple[str, str]] = Counter()
     for event in events:
+        text = session.store.log.text_or_preview(session.store.log.get(event.seq))
         if event.kind in (Kind.CONVERSATION, Kind.TOOL_RESULT, Kind.OBSERVATION):
-            text = session.store.log.text_or_preview(session.store.log.get(event.seq))
             recorded[event.role, text] += 1
+        elif event.kind == Kind.NOTICE:
+            notices[event.role, text] += 1
     own = [message for message in host.sent(host.messages) if message.role != "system"]
     for (role, text), count in Counter((part.role, part.text) for part in own).items():
-        assert recorded[role, text] >= count, f"{role}: {text[:80]!r}"
+        events_of_text = recorded[role, text] + notices[role, text]
+        assert events_of_text >= count, f"{role}: {text[:80]!r}"
     repeated = {text: count for (_, text), count in recorded.items() if count > 1 and text}
     assert repeated.keys() <= {"Continue."}, f"recorded more than once: {repeated}"
     users = [event for event in events if event.is_from_user]
