@@ -32,6 +32,7 @@ plan is applied to takes them as recorded.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -42,7 +43,7 @@ from scroll_context.text.terms import TermTable, title
 from scroll_context.view.entries import Entry, Notice, Passage, Step, StepReply, UserTurn, passages
 from scroll_context.view.headline import FIELD_CHARS
 from scroll_context.view.index import IndexLine, heading_tokens, standing_line, state_limit
-from scroll_context.view.state import fitted, state_tokens
+from scroll_context.view.state import Fact, fitted, state_tokens
 from scroll_context.view.tokens import Gauge, estimate
 from scroll_context.view.working import WorkingView
 
@@ -162,7 +163,7 @@ class _Planner:
         self._low = max(0, low - budget.overhead)
         self._index_limit = int(budget.window * budget.index_share / gauge.ratio)
         self._view = view.copy()
-        self._facts = view.facts()
+        self._source = view
         self._view.drop_thinking()
         self._index_tokens = view.index.tokens
         self._folded: list[int] = []
@@ -255,6 +256,11 @@ class _Planner:
             or (entry.turn == view.turn if isinstance(entry, UserTurn) else entry.seq >= self._tail)
         )
 
+    @cached_property
+    def _facts(self) -> tuple[Fact, ...]:
+        """The state of the work, which is only read if something leaves."""
+        return self._source.facts()
+
     @property
     def _size(self) -> int:
         """The view with the lines its index will receive; the index rolls itself up to its limit."""
@@ -267,7 +273,9 @@ class _Planner:
         """The exact size, with the index as it will be."""
         return (
             self._view.entry_tokens
-            + self._view.index.extended(self._lines, self._index_limit, self._facts).tokens
+            + self._view.index.extended(
+                self._lines, self._index_limit, self._facts if self._lines else None
+            ).tokens
         )
 
     def _fold(self, target: int, before: int, since: int = 0) -> None:

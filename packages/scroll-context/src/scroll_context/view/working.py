@@ -195,7 +195,7 @@ class WorkingView:
 
         Seqs that are not shown are passed over, so applying it again at once changes nothing.
         """
-        facts = self.facts()
+        facts = self.facts() if plan.evicted else None
         self.drop_thinking()
         for seq in plan.folded:
             self.fold(seq)
