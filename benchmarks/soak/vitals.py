@@ -18,7 +18,8 @@ from scroll_context.search.indexer import HEAP
 WARM_UP = 0.2
 # Bytes, beside 15 %, that the last third may have more than the first and be called flat.
 MORE_MEMORY = 32 << 20
-# in a soak shorter than this, the heap of an index writer, which is filled first in that time
+# In a soak shorter than this, the heap of an index writer is filled for the first time, and the files
+# of readers, SQL workers and kernels are opened for the first time.
 SETTLING = 180.0
 MORE_FILES = 8
 
@@ -61,13 +62,19 @@ class Vitals:
     def memory_is_flat(self) -> bool:
         if (grown := self.growth()) is None:
             return True
-        slack = MORE_MEMORY if self.samples[-1].at - self.samples[0].at > SETTLING else HEAP
+        slack = MORE_MEMORY if self._is_long else HEAP
         return grown[1].memory <= grown[0].memory * 1.15 + slack
 
     @property
     def files_are_flat(self) -> bool:
-        grown = self.growth()
-        return grown is None or grown[1].files <= grown[0].files + MORE_FILES
+        if (grown := self.growth()) is None:
+            return True
+        slack = MORE_FILES if self._is_long else 2 * MORE_FILES
+        return grown[1].files <= grown[0].files + slack
+
+    @property
+    def _is_long(self) -> bool:
+        return self.samples[-1].at - self.samples[0].at > SETTLING
 
 
 def _middle(samples: list[Sample]) -> Sample:

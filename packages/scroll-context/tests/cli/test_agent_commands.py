@@ -378,6 +378,11 @@ def test_explain_for_people_and_for_programs(scroll: Run, script: Write) -> None
     found: dict[str, Any] = json.loads(scroll("explain", last, "--json").stdout)
     assert found["verified"] and found["messages"][0]["role"] == "system"
     assert {one["how"] for one in found["departures"]} >= {"evicted"}
+    evicted = next(one["seq"] for one in found["departures"] if one["how"] == "evicted")
+    assert re.search(
+        r"was later moved to the index by plan \d+: above the high mark",
+        scroll("explain", evicted).stdout,
+    )
     assert scroll("explain", 1).exit_code == 1
     assert scroll("explain", last + 1).exit_code == 1
 

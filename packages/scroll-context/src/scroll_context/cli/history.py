@@ -237,7 +237,8 @@ def explain(seq: int, full: bool, store: Place, as_json: bool) -> None:
     """Show what a model saw at a request, and what had left its view.
 
     The request is rebuilt from the log and compared with the hash that was recorded when it was
-    sent. If SEQ is not a request, the nearest earlier request is used.
+    sent. If SEQ is not a request, the nearest earlier request is used, and the plans that later
+    removed the event are named.
 
     \b
     Examples:
@@ -282,6 +283,8 @@ def print_explanation(explanation: "Explanation", full: bool) -> None:
     answered = (
         f"answered at seq {explanation.reply}" if explanation.reply else "there was no answer"
     )
+    for line in explanation.later:
+        echo(f"the event you asked about was later {line}")
     echo(f"{answered}; tools: {one_line(', '.join(explanation.tools)) or 'none'}\n")
     for position, message in enumerate(explanation.messages):
         _print_message(position, message, full)

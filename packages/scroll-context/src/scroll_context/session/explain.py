@@ -70,6 +70,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     reported: int = 0  # input tokens as the provider counted them; 0 when it did not
     cached: int = 0  # of them, read from its cache
     reply: int | None = None  # seq of what the model answered; None when there was no answer
+    # What happened later to the event that was asked about, if that is not the request itself.
+    later: tuple[str, ...] = ()
     # Whether a host sent its own messages; verified is then which of them, and with which texts.
     is_layout: bool = False
     # The SHA-256 of the body that a host sent, where it told.
@@ -306,12 +308,30 @@ def explain(store: Store, seq: int, inherited: Inherited | None = None) -> Expla
         reported=usage.input_tokens,
         cached=usage.cache_read_tokens,
         reply=reply.seq if reply else None,
+        later=_later(past, seq) if seq != request.seq else (),
         is_layout=bool(request.metadata.get("layout")),
         sent=str(reply.metadata.get("sent", "")) if reply else "",
         tools=tuple(str(one["name"]) for one in seen.setup.metadata["tools"]),
         messages=seen.rendered.messages if seen.rendered else (),
         departures=_departures(seen.context, plans),
     )
+
+
+def _later(past: Past, seq: int) -> tuple[str, ...]:
+    """How an event left the view: each plan that folded, clipped or evicted it."""
+    lines = []
+    for event in past.evictions:
+        try:
+            plan = EvictionPlan.from_metadata(event.metadata)
+        except BadInput:  # of a context that plans in another way
+            continue
+        if seq in plan.folded:
+            lines.append(f"folded by plan {event.seq}: {plan.reason}")
+        if any(seq == clipped for clipped, _ in plan.clipped):
+            lines.append(f"clipped by plan {event.seq}: {plan.reason}")
+        if any(lo <= seq <= hi for lo, hi in plan.evicted):
+            lines.append(f"moved to the index by plan {event.seq}: {plan.reason}")
+    return tuple(lines)
 
 
 def _replayed(store: Store, name: str, events: Iterable[Event]) -> WindowedContext:

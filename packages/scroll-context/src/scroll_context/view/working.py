@@ -213,7 +213,8 @@ class WorkingView:
 
         Texts that are folded or clipped stay so. Returns whether messages that remain now have
         others before them; a host that only takes back the end of its list leaves them as they
-        were.
+        were. Reasoning is not dropped here, as `apply` does: a host's reasoning is left out by its
+        layout, from `rewritten_at` on.
         """
         facts = self.facts() if retraction.to_index else None
         leaving = []
@@ -299,7 +300,7 @@ class WorkingView:
         )
 
     def evict(self, seq: int, about: EntryTerms | None = None) -> IndexLine:
-        """Take the entry at `seq` out; the line returned must reach the index with `file`."""
+        """Take the entry at `seq` out; the caller gives the line to `add_to_index`."""
         entry = self._remove(seq)
         request = self._entries.get(entry.turn)
         if isinstance(request, UserTurn) and not isinstance(entry, UserTurn):
