@@ -33,7 +33,7 @@ def confine(settings: SqlSettings) -> None:
 
 
 def limit_process(memory_bytes: int) -> None:
-    """No core files, few descriptors, a bounded address space; SIGALRM and SIGXCPU end the process."""
+    """No core files, few descriptors, a bounded address space. SIGALRM and SIGXCPU kill it."""
     for kind, most in (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NOFILE, 64),
@@ -61,7 +61,7 @@ def _soft(kind: int, most: float) -> None:
 
 @contextmanager
 def bounded(seconds: float, file_bytes: float) -> Iterator[None]:
-    """End this process a second after its time is up, and let no file grow beyond a size meanwhile."""
+    """End this process a second after its time is up, and limit the size of its files."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _soft(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime + seconds + 1))
     _soft(resource.RLIMIT_FSIZE, file_bytes)

@@ -1,4 +1,4 @@
-"""Read-only SQL for model-written queries, in a process of its own that holds the rows of one grant.
+"""Read-only SQL for model-written queries, in a separate process with the rows of one grant.
 
 SQLite may run a query's own expressions before a view's condition, and one of its functions may run
 for an hour or take all memory. So no query runs in this process. `GuardedSql` starts a worker
@@ -266,30 +266,34 @@ class GuardedSql:
         )
 
     def _refusal(self, answer: Answer) -> QueryRefused | StoreError:
-        code, text = answer.code & 0xFF, answer.text
+        code = answer.code & 0xFF
+        text = answer.text
         if answer.error == "time" or code == sqlite3.SQLITE_INTERRUPT:
             return QueryLimit(
-                f"the query ran longer than {self.limits.seconds:g} s and was stopped. Narrow it: filter by seq, "
-                "session_id or step_index, or use ms.search to find the rows first."
+                f"the query ran longer than {self.limits.seconds:g} s and was stopped. Narrow it: "
+                "filter by seq, session_id or step_index, or use ms.search to find the rows first."
             )
         if answer.error == "LongName":
             return QueryLimit(text)
         if answer.error == "killed":
             return QueryLimit(
-                "the process that ran the query was ended by a limit on its time, memory or files. Narrow the query."
+                "the process that ran the query was ended by a limit on its time, memory or files. "
+                "Narrow the query."
             )
         if answer.error == "memory" or code == sqlite3.SQLITE_NOMEM:
+            megabytes = self.limits.memory_bytes >> 20
             return QueryLimit(
-                f"the query needed more than {self.limits.memory_bytes >> 20:,} MB of memory and was stopped. Select "
-                "fewer or shorter columns, or aggregate."
+                f"the query needed more than {megabytes:,} MB of memory and was stopped. "
+                "Select fewer or shorter columns, or aggregate."
             )
         if code == sqlite3.SQLITE_TOOBIG:
             return QueryLimit(
                 f"the query built a value over {self.limits.value_bytes:,} bytes and was stopped"
             )
         if code == sqlite3.SQLITE_FULL or answer.code == sqlite3.SQLITE_IOERR_WRITE:
+            megabytes = self.limits.file_bytes >> 20
             return QueryLimit(
-                f"the query needed more than {self.limits.file_bytes >> 20:,} MB of temporary space and was stopped. "
+                f"the query needed more than {megabytes:,} MB of temporary space and was stopped. "
                 "Sort, join or deduplicate fewer rows."
             )
         if code in (
@@ -303,12 +307,14 @@ class GuardedSql:
             )
         if answer.error == "open":
             return StoreError(
-                "the log could not be opened for a query; `scroll verify` tells whether it is damaged"
+                "the log could not be opened for a query; "
+                "`scroll verify` tells whether it is damaged"
             )
         if "not authorized" in text or "prohibited" in text:
             return QueryRefused(
-                f"not allowed here: {text}. You can SELECT from hist.conversation_history and hist.events, with "
-                "SQLite's string, date, JSON, aggregate and window functions (not printf, randomblob or pragmas)."
+                f"not allowed here: {text}. You can SELECT from hist.conversation_history and "
+                "hist.events, with SQLite's string, date, JSON, aggregate and window functions "
+                "(not printf, randomblob or pragmas)."
             )
         if not answer.is_about_query:
             text = next(
@@ -316,7 +322,8 @@ class GuardedSql:
                 "the query failed on a value while it ran",
             )
         return QueryRefused(
-            f"{text}. Tables: hist.conversation_history and hist.events. Columns: {', '.join(COLUMNS)}"
+            f"{text}. Tables: hist.conversation_history and hist.events. "
+            f"Columns: {', '.join(COLUMNS)}"
         )
 
 

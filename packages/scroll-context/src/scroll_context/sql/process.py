@@ -87,7 +87,11 @@ class SqlProcess:
 
 
 def _temporary_folder() -> str:
-    """Where SQLite itself would put temporary files, which can be large: rather a disk than /tmp."""
-    named = os.environ.get("SQLITE_TMPDIR") or os.environ.get("TMPDIR")
-    folder = named or "/var/tmp"
-    return folder if os.access(folder, os.W_OK | os.X_OK) else tempfile.gettempdir()
+    """The folder in which SQLite itself would put temporary files.
+
+    They can be large, so it is on a disk rather than in /tmp.
+    """
+    folder = os.environ.get("SQLITE_TMPDIR") or os.environ.get("TMPDIR") or "/var/tmp"
+    if os.access(folder, os.W_OK | os.X_OK):
+        return folder
+    return tempfile.gettempdir()

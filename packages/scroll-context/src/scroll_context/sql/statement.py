@@ -14,18 +14,24 @@ from enum import Enum
 from scroll_context.errors import QueryRefused
 
 FUNCTIONS = frozenset(
-    """abs acos asin atan atan2 avg ceil ceiling char coalesce concat concat_ws cos count cume_dist current_date
-    current_time current_timestamp date datetime degrees dense_rank exp first_value floor glob group_concat hex
-    ifnull iif instr json json_array json_array_length json_each json_extract json_group_array json_group_object
-    json_object json_quote json_tree json_type json_valid -> ->> julianday lag last_value lead length like ln log
-    log10 log2 lower ltrim max median min mod nth_value ntile nullif octet_length percent_rank pi pow power quote
-    radians random rank replace round row_number rtrim sign sin sqrt strftime string_agg substr substring sum tan
-    time timediff total trim trunc typeof unicode unixepoch upper""".split()
+    """
+    abs acos asin atan atan2 avg ceil ceiling char coalesce concat concat_ws cos count cume_dist
+    current_date current_time current_timestamp date datetime degrees dense_rank exp first_value
+    floor glob group_concat hex ifnull iif instr json json_array json_array_length json_each
+    json_extract json_group_array json_group_object json_object json_quote json_tree json_type
+    json_valid -> ->> julianday lag last_value lead length like ln log log10 log2 lower ltrim max
+    median min mod nth_value ntile nullif octet_length percent_rank pi pow power quote radians
+    random rank replace round row_number rtrim sign sin sqrt strftime string_agg substr substring
+    sum tan time timediff total trim trunc typeof unicode unixepoch upper
+    """.split()
 )
 
 _ROW_FUNCTIONS = FUNCTIONS - frozenset(
-    """avg count cume_dist dense_rank first_value group_concat json_each json_group_array json_group_object json_tree
-    lag last_value lead max median min nth_value ntile percent_rank rank row_number string_agg sum total""".split()
+    """
+    avg count cume_dist dense_rank first_value group_concat json_each json_group_array
+    json_group_object json_tree lag last_value lead max median min nth_value ntile percent_rank
+    rank row_number string_agg sum total
+    """.split()
 )
 """Functions of one row: a query that uses no others, and is plain otherwise, returns rows of the
 view.
@@ -36,7 +42,9 @@ _NOT_PLAIN = frozenset(
 )
 _AFTER_TABLE = frozenset({"WHERE", "ORDER", "LIMIT", ";"})
 _BEFORE_BRACKETS = frozenset(
-    "SELECT WHERE AND OR NOT IN LIKE GLOB IS BETWEEN CASE WHEN THEN ELSE BY LIMIT OFFSET CAST AS".split()
+    """
+    SELECT WHERE AND OR NOT IN LIKE GLOB IS BETWEEN CASE WHEN THEN ELSE BY LIMIT OFFSET CAST AS
+    """.split()
 )
 
 # Each alternative takes an unclosed quote or comment up to the end of the text, and none gives
@@ -50,11 +58,15 @@ _TOKEN = re.compile(
 
 
 class RowEvents(Enum):
-    """What is known of the events that a query's rows are."""
+    """How the rows of a query relate to events.
+
+    With NO_EVENTS the query reads no table. With SEQ_LAST the seqs of the events are in the last
+    column, which was added to the query.
+    """
 
     UNKNOWN = 0
-    NO_EVENTS = 1  # it reads no table
-    SEQ_LAST = 2  # their seqs are the last column, which was added
+    NO_EVENTS = 1
+    SEQ_LAST = 2
 
 
 def rewrite(sql: str) -> tuple[str, RowEvents]:
@@ -114,7 +126,8 @@ def _events_of(tokens: Sequence[re.Match[str]]) -> tuple[RowEvents, int]:
     if rest[:1] == ["as"]:
         rest = rest[1:]
     if rest and rest[0].upper() not in _AFTER_TABLE and rest[0] != ",":
-        rest = rest[1:]  # another name for the view
+        # The view has another name here.
+        rest = rest[1:]
     plain = not rest or rest[0].upper() in _AFTER_TABLE
     return (RowEvents.SEQ_LAST, tokens[at].start()) if plain else (RowEvents.UNKNOWN, 0)
 

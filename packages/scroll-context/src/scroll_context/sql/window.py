@@ -97,7 +97,8 @@ class Window:
             f"""DROP VIEW IF EXISTS temp.events;
             DROP VIEW IF EXISTS temp.conversation_history;
             CREATE TEMP VIEW events AS SELECT {columns} FROM {table};
-            CREATE TEMP VIEW conversation_history AS SELECT {columns} FROM {table} WHERE {visible};"""
+            CREATE TEMP VIEW conversation_history AS
+                SELECT {columns} FROM {table} WHERE {visible};"""
         )
 
     @contextmanager

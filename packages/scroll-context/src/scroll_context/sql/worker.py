@@ -1,4 +1,4 @@
-"""The process that runs model-written SQL. The host never imports this module: the fork server does.
+"""The process that runs model-written SQL. Only the fork server imports this module, not the host.
 
 It answers one query at a time, in frames of the kernel's wire. SQLite is loaded only after the
 fork: the fork server also makes kernels, whose jail must hold no database, and SQLite reads the
