@@ -16,8 +16,8 @@ ASSISTANT_TESTS := $(addprefix packages/scroll-assistants/tests/,\
     test_claude_code.py test_codex.py test_gemini.py)
 
 .PHONY: help demo test lint types unit test-assistants test-hosts test-long test-lowest \
-    browser screenshots bench bench-large bench-shared bench-inspector compare turn tokens soak fuzz mutants \
-    constraints clean
+    browser screenshots bench bench-large bench-shared bench-inspector compare turn tokens soak \
+    fuzz mutants constraints clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) \

@@ -80,11 +80,13 @@ WITHIN_COLUMNS = (
             "demo",
             "importing",
             "log",
+            "sql",
             "upkeep",
             *("events.py", "contents.py", "store.py"),
         )
     ),
     "packages/scroll-assistants/src",
+    "packages/scroll-shared/src",
 )
 """Files and folders without a line above 100 columns. When all are, ruff's limit takes over."""
 

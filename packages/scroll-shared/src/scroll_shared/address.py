@@ -1,11 +1,11 @@
 """The address of a shared store: `postgresql://user@host/database?store=NAME`, a URL of libpq with
-parameters of ours.
+additional parameters.
 
 These are `store` (its name), `payloads` (a folder that all hosts mount, or the URL of an object
-store; when it is missing, what `scroll admin init` recorded), `replica` (the folder of the local
-copy), `lease` and `timeout` (seconds). Everything else goes to libpq. Connections are encrypted and
-the server's name is checked (`sslmode=verify-full`), unless the URL says otherwise; a mode that
-falls back to plaintext in silence is refused. The text of an address never has the password in it.
+store; by default the one that `scroll admin init` recorded), `replica` (the folder of the local
+copy), `lease` and `timeout` (in seconds). Everything else goes to libpq. Connections are encrypted
+and the server's name is checked (`sslmode=verify-full`), unless the URL says otherwise; a mode that
+silently falls back to plaintext is refused. The text of an address never contains the password.
 """
 
 import hashlib
@@ -19,8 +19,9 @@ from scroll_context.errors import BadInput
 from scroll_context.folders import cache_folder
 from scroll_context.log.address import SECRETS, split_address
 
-LEASE = 30.0  # seconds
-LONGEST_LEASE = 3600.0  # as the server has it, whatever is asked for
+# In seconds. The server grants no lease longer than LONGEST_LEASE.
+LEASE = 30.0
+LONGEST_LEASE = 3600.0
 TIMEOUT = 10.0
 
 _OURS = ("store", "payloads", "replica", "lease", "timeout")
@@ -28,11 +29,14 @@ _MODES = ("disable", "require", "verify-ca", "verify-full")
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a shared store is, and how this host uses it."""
+    """The place of a shared store, and how this host uses it.
+
+    `conninfo` is for libpq and may contain a password. `shown` is for people and does not.
+    """
 
     store: str
-    conninfo: str  # for libpq; may hold a password
-    shown: str  # for people: without a password
+    conninfo: str
+    shown: str
     secrets: tuple[str, ...] = ()
     payloads: str = ""
     replica: str = ""
@@ -47,7 +51,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def folder(self) -> Path:
-        """Where the local copy is: as the address says, or in the user's cache folder."""
+        """The folder of the local copy: from the address, or in the user's cache folder."""
         if self.replica:
             return Path(self.replica).expanduser()
         name = re.sub(r"[^A-Za-z0-9._-]", "_", self.store)[:40]
@@ -68,7 +72,8 @@ def parse(url: str) -> Address:
         pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
         raise BadInput(
-            "the address of a shared store cannot be read; write postgresql://user@host/database?store=NAME"
+            "the address of a shared store cannot be read; "
+            "write postgresql://user@host/database?store=NAME"
         ) from None
     ours = {name: value for name, value in pairs if name in _OURS}
     rest = {name: value for name, value in pairs if name not in _OURS}
@@ -83,8 +88,8 @@ def parse(url: str) -> Address:
         rest["sslmode"] = "disable" if host.startswith(("/", "%2F", "%2f")) else "verify-full"
     if rest["sslmode"] not in _MODES:
         raise BadInput(
-            f"sslmode={rest['sslmode']} may send everything in plaintext; use verify-full (the default), verify-ca, "
-            "require, or disable if you mean that"
+            f"sslmode={rest['sslmode']} may send everything in plaintext; "
+            "use verify-full (the default), verify-ca, require, or disable if you mean that"
         )
     if rest["sslmode"].startswith("verify") and "sslrootcert" not in rest:
         rest["sslrootcert"] = "system"

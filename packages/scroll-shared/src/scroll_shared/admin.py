@@ -1,8 +1,7 @@
-"""What the owner of a database does: make the schema and its stores, bring the schema up to date,
-admit members.
+"""The work of a database owner: create the schema and its stores, update the schema, admit members.
 
-The schema `scroll` is made by numbered steps, each applied once and in a transaction of its own.
-The first step makes everything; what a release has applied is never edited, later steps change it.
+The schema `scroll` is created by numbered steps, each applied once and in its own transaction. The
+first step creates everything. A released step is never edited; later steps change its result.
 Numbers never go back: a schema older than the first step is refused.
 
 A member is a role of the server, a login or a group, that may read one store and perhaps append to
@@ -25,13 +24,13 @@ from scroll_shared.server import Server, require_version
 # can take this one, beside which members can read.
 _LOCK = "LOCK TABLE scroll.migration IN SHARE ROW EXCLUSIVE MODE"
 _LOCK_TIMEOUT = "SET LOCAL lock_timeout = '10s'"
-_SAFE_COLUMNS = (
-    "store_id, uid, name, format, payloads, max_bytes, created"  # of `store`: all but the secret
-)
+# All columns of `store` but the secret.
+_SAFE_COLUMNS = "store_id, uid, name, format, payloads, max_bytes, created"
 _TABLES = tuple(
     f"scroll.{name}" for name in ("head", "event", "tombstone", "replica", "migration", "snapshot")
 )
-# which member may call what; each checks besides that the role belongs to that store
+# The functions that a member with each right may call. Each function also checks that the role
+# belongs to the store.
 _FUNCTIONS = {
     "READ": ("readable", "report", "barrier", "may_notify", "holder", "rights"),
     "APPEND": ("append", "record", "settle", "claim", "renew", "release"),
@@ -49,13 +48,13 @@ class Migration(msgspec.Struct, frozen=True):
 
 def migrations() -> list[Migration]:
     """Every step that this Scroll knows, in order."""
-    found = []
-    for file in sorted(
-        (resources.files(__package__) / "migrations").iterdir(), key=lambda one: one.name
-    ):
-        if match := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name):
-            found.append(Migration(int(match[1]), match[2], file.read_text()))
-    return found
+    steps = []
+    files = (resources.files(__package__) / "migrations").iterdir()
+    for file in sorted(files, key=lambda file: file.name):
+        match = re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name)
+        if match:
+            steps.append(Migration(int(match[1]), match[2], file.read_text()))
+    return steps
 
 
 def newest() -> int:
@@ -72,7 +71,7 @@ def require_current(server: Server) -> int:
 
 
 def migrate(address: Address, steps: list[Migration] | None = None) -> list[int]:
-    """Apply the steps that the database has not seen; their numbers. An older schema is refused."""
+    """Apply the missing steps. Returns their numbers. A schema that is too old is refused."""
     steps = steps or migrations()
     applied: list[int] = []
     with Server(address, "scroll admin") as server:
@@ -98,7 +97,8 @@ def migrate(address: Address, steps: list[Migration] | None = None) -> list[int]
             applied.append(step.number)
         if applied:
             roles = server.call(
-                "SELECT role, bool_or(can_append), bool_or(can_erase) FROM scroll.member GROUP BY role"
+                "SELECT role, bool_or(can_append), bool_or(can_erase) "
+                "FROM scroll.member GROUP BY role"
             )
             for role, can_append, can_erase in roles:
                 _give_rights(server, role, can_append, can_erase)
@@ -106,9 +106,9 @@ def migrate(address: Address, steps: list[Migration] | None = None) -> list[int]
 
 
 def _make_ledger(server: Server) -> None:
-    """Make the table of applied steps.
+    """Create the table of applied steps.
 
-    Of two that do it at once, Postgres fails one; its next attempt is fine.
+    If two processes do it at once, Postgres fails one of them; its next attempt succeeds.
     """
     for attempt in range(5):
         try:
@@ -116,7 +116,8 @@ def _make_ledger(server: Server) -> None:
                 run("CREATE SCHEMA IF NOT EXISTS scroll")
                 run(
                     """CREATE TABLE IF NOT EXISTS scroll.migration (
-                    number integer PRIMARY KEY, name text NOT NULL, applied timestamptz NOT NULL DEFAULT now())"""
+                    number integer PRIMARY KEY, name text NOT NULL,
+                    applied timestamptz NOT NULL DEFAULT now())"""
                 )
             return
         except StoreUnreachable:
@@ -127,26 +128,27 @@ def _make_ledger(server: Server) -> None:
 
 
 def init(address: Address, *, max_bytes: int | None = None) -> bool:
-    """Make the schema if need be, and the store; the login that does it is its first member.
+    """Create the schema if needed, and the store. The login that does it is its first member.
 
-    False if it exists.
+    Returns False if the store exists.
     """
     if not address.payloads:
         raise BadInput(
-            "say where the payloads of this store go: add &payloads=s3://bucket/prefix, or a folder that every host "
-            "mounts under the same name"
+            "say where the payloads of this store go: add &payloads=s3://bucket/prefix, "
+            "or a folder that every host mounts under the same name"
         )
     migrate(address)
     with Server(address, "scroll admin") as server:
-        made = server.call(
-            """WITH made AS (INSERT INTO scroll.store (name, payloads, max_bytes) VALUES (%s, %s, %s)
-            ON CONFLICT (name) DO NOTHING RETURNING store_id)
+        new_rows = server.call(
+            """WITH made AS (
+                INSERT INTO scroll.store (name, payloads, max_bytes) VALUES (%s, %s, %s)
+                ON CONFLICT (name) DO NOTHING RETURNING store_id)
             INSERT INTO scroll.head (store_id) SELECT store_id FROM made RETURNING store_id""",
             [address.store, address.payloads, max_bytes],
         )
         user = server.call("SELECT session_user::text")[0][0]
     grant(address, user, can_append=True, can_erase=True)
-    return bool(made)
+    return bool(new_rows)
 
 
 def grant(address: Address, role: str, *, can_append: bool = True, can_erase: bool = False) -> None:
@@ -158,14 +160,14 @@ def grant(address: Address, role: str, *, can_append: bool = True, can_erase: bo
             raise BadInput(
                 f"the server has no role {role!r:.80}; CREATE ROLE makes one. Nothing was changed."
             )
-        found = server.call(
+        rows = server.call(
             """INSERT INTO scroll.member (store_id, role, can_append, can_erase)
             SELECT store_id, %s, %s, %s FROM scroll.store WHERE name = %s
             ON CONFLICT (store_id, role) DO UPDATE
             SET (can_append, can_erase) = (excluded.can_append, excluded.can_erase) RETURNING 1""",
             [role, can_append, can_erase, address.store],
         )
-        if not found:
+        if not rows:
             raise BadInput(
                 f"there is no store {address.store!r:.80} there; `scroll admin init URL` makes one"
             )
@@ -173,9 +175,9 @@ def grant(address: Address, role: str, *, can_append: bool = True, can_erase: bo
 
 
 def revoke(address: Address, role: str) -> bool:
-    """Take a role out of the store; False when it was no member.
+    """Remove a role from the store. Returns False if it was not a member.
 
-    Its copies on hosts stay where they are.
+    Its copies on hosts remain.
     """
     with Server(address, "scroll admin") as server:
         return bool(
@@ -192,15 +194,16 @@ def _give_rights(server: Server, role: str, can_append: bool, can_erase: bool) -
     server.call(f"GRANT USAGE ON SCHEMA scroll TO {to}")
     server.call(f"GRANT SELECT ({_SAFE_COLUMNS}) ON scroll.store TO {to}")
     server.call(f"GRANT SELECT ON {', '.join(_TABLES)} TO {to}")
-    given = [
+    functions = [
         *_FUNCTIONS["READ"],
         *(_FUNCTIONS["APPEND"] if can_append else ()),
         *(_FUNCTIONS["ERASE"] if can_erase else ()),
     ]
     names = server.call(
-        """SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+        """SELECT p.oid::regprocedure::text
+        FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
         WHERE n.nspname = 'scroll' AND p.proname = ANY(%s)""",
-        [given],
+        [functions],
     )
     for (name,) in names:
         server.call(f"GRANT EXECUTE ON ROUTINE {name} TO {to}")

@@ -2,8 +2,8 @@
 
 The replica is the same kind of file as a local log, so reading code does not know the difference
 (`LogBackend` in the core states the contract). What differs: an append needs the server and raises
-StoreUnreachable without it, while reads go on; events of other hosts arrive a little later; events
-that this process has appended can be read at once.
+StoreUnreachable without it, while reads still work; events of other hosts arrive a little later;
+events that this process has appended can be read at once.
 """
 
 import secrets
@@ -69,9 +69,7 @@ class SharedBackend:
         self.replica.on_applied = self._report_appended
 
     def start(self, *, fresh: bool) -> None:
-        """Follow the server from now on; with `fresh`, first read what it has, as far as that is
-        possible in time.
-        """
+        """Follow the server. With `fresh`, first read its events, as far as time allows."""
         if fresh:
             self.refresh()
         self._seq_at_start = self.applied_seq()
@@ -134,9 +132,7 @@ class SharedBackend:
             watcher.rows_erased()
 
     def _fetch(self, seq: int) -> None:
-        """Have the follower look; for an event of another host, which no memory holds, wait until
-        it is here.
-        """
+        """Have the follower look for new rows. With a seq of another host's event, wait for it."""
         if seq:
             self.refresh()
         else:
@@ -152,7 +148,7 @@ class SharedBackend:
         return self._leases.holder(session_id)
 
     def _reach(self, seq: int) -> None:
-        """Have everything up to a seq in the copy, or raise."""
+        """Make sure that the copy has everything up to a seq, or raise."""
         if self.replica.head()[0] < seq and not self.follower.catch_up(self.address.timeout):
             raise self.server.unreachable(f"the copy of this host is still behind seq {seq}")
 
@@ -169,7 +165,8 @@ class SharedBackend:
             rows += map(TableRow._make, page)
         record = prepare(erasure_draft(seqs, facts), utc_now(), self.payloads)
         seq = erase_on_server(self.server, self.facts.store_id, rows, record)
-        self.refresh()  # which carries it out in the copy of this host
+        # This carries out the erasure in the copy of this host.
+        self.refresh()
         unfinished = [
             *remove_payloads(self.server, self.facts.store_id, self.payloads, payloads, seq),
             *unconfirmed(self.server, self.facts.store_id, seq),
@@ -204,8 +201,9 @@ def open_shared(address: Address, *, create: bool = False) -> SharedBackend:
             facts = _find(server, address)
         if facts is None:
             raise NotAStore(
-                f"there is no store {address.store!r:.80} at {address}, or this login is no member of it. "
-                "`scroll admin init URL` makes one, `scroll admin grant URL ROLE` admits a role."
+                f"there is no store {address.store!r:.80} at {address}, or this login is not a "
+                "member of it. `scroll admin init URL` creates one, "
+                "`scroll admin grant URL ROLE` admits a role."
             )
     except StoreUnreachable as error:
         if here is None:
@@ -236,12 +234,12 @@ def open_shared(address: Address, *, create: bool = False) -> SharedBackend:
 
 def _find(server: Server, address: Address) -> StoreFacts | None:
     admin.require_current(server)
-    found = server.call(
+    rows = server.call(
         "SELECT uid::text, store_id, payloads FROM scroll.store WHERE name = %s", [address.store]
     )
-    if not found:
+    if not rows:
         return None
-    uid, store_id, payloads = found[0]
+    uid, store_id, payloads = rows[0]
     return StoreFacts(uid, store_id, payloads, address.shown, secrets.token_hex(32))
 
 

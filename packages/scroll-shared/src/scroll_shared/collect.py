@@ -1,13 +1,12 @@
-"""Garbage collection: objects that no event names leave the object store, while hosts go on
-writing.
+"""Garbage collection: removes objects that no event names from the object store, while hosts
+continue to write.
 
-An object without an event is what a killed process put, or what an erasure left. To list the
-objects, compare and delete loses payloads: between the comparison and the deletion a host may
-record an event that names one. So the digest first gets a tombstone, under the lock that every
-append takes and after a last look at the newest events. From then on an append that names it is
-refused unless the body was put again under a new name (see objects.py). Only then is the object
-deleted. A collector that dies in between leaves an object which its tombstone marks for the next
-one.
+A killed process or an erasure leaves objects without an event. Listing the objects, comparing and
+deleting would lose payloads: between the comparison and the deletion a host may record an event
+that names one. So the digest first gets a tombstone, under the lock that every append takes and
+after a last check of the newest events. From then on an append that names the digest is refused
+unless the body was put again under a new name (see objects.py). Only then is the object deleted. If
+a collector dies in between, the tombstone marks the object for the next one.
 """
 
 from collections import defaultdict
@@ -20,16 +19,18 @@ from scroll_shared.address import parse
 from scroll_shared.objects import Bucket, ObjectPlace, Stored
 from scroll_shared.server import Server, Texts
 
-GRACE = 3600.0  # seconds that an object may wait for its event
-_BATCH = 500  # digests for which one look at the newest events is taken
+# The seconds that an object may wait for its event.
+GRACE = 3600.0
+# The number of digests that one check of the newest events covers.
+_BATCH = 500
 
 
 class CollectionReport(msgspec.Struct, frozen=True):
-    """What garbage collection found and did."""
+    """The number of objects in the store, and the number and size of the deleted ones."""
 
-    objects: int  # looked at
+    objects: int
     deleted: int
-    bytes: int  # of the deleted ones
+    bytes: int
 
 
 def collect(
@@ -41,16 +42,19 @@ def collect(
     only: Collection[str] | None = None,
     dry_run: bool = False,
 ) -> CollectionReport:
-    """Delete the objects that no event names and that are older than `grace` seconds; of `only`, if
-    it is given.
+    """Delete the objects that no event names and that are older than `grace` seconds.
+
+    With `only`, other digests are left alone.
     """
-    named = _named(server, store_id)
+    in_events = _digests_in_events(server, store_id)
     buried: dict[str, int] = dict(
         server.call("SELECT digest, gen FROM scroll.tombstone WHERE store_id = %s", [store_id])
     )
     objects = 0
-    buried_objects: list[tuple[str, Stored]] = []  # by earlier collectors
-    live: set[str] = set()  # digests with an object that was put after their burial
+    # Objects that earlier collectors have marked.
+    buried_objects: list[tuple[str, Stored]] = []
+    # Digests with an object that was put after the tombstone.
+    live: set[str] = set()
     unnamed: defaultdict[str, list[Stored]] = defaultdict(list)
     for name, generation, stored in place.objects():
         objects += 1
@@ -61,17 +65,19 @@ def collect(
             buried_objects.append((digest, stored))
             continue
         live.add(digest)
-        if digest not in named:
+        if digest not in in_events:
             unnamed[digest].append(stored)
     # Whatever a tombstone says, the last object of a payload that an event names is kept.
-    doomed = [stored for digest, stored in buried_objects if digest in live or digest not in named]
-    old = {
-        digest: found
-        for digest, found in unnamed.items()
-        if min(stored.age for stored in found) >= grace
-    }
+    doomed = [
+        stored for digest, stored in buried_objects if digest in live or digest not in in_events
+    ]
+    old: dict[str, list[Stored]] = {}
+    for digest, copies in unnamed.items():
+        if all(stored.age >= grace for stored in copies):
+            old[digest] = copies
     if dry_run:
-        doomed += (stored for found in old.values() for stored in found)
+        for copies in old.values():
+            doomed += copies
         return CollectionReport(objects, len(doomed), sum(stored.size for stored in doomed))
     digests = list(old)
     for at in range(0, len(digests), _BATCH):
@@ -93,7 +99,8 @@ def collect_at(url: str, *, grace: float = GRACE, dry_run: bool = False) -> Coll
         )
         if not rows:
             raise NotAStore(
-                f"there is no store {address.store!r:.80} at {address}, or this login is no member of it"
+                f"there is no store {address.store!r:.80} at {address}, "
+                "or this login is not a member of it"
             )
         ((store_id, uid, payloads),) = rows
         place = ObjectPlace(Bucket(address.payloads or payloads, uid), address.folder / "payloads")
@@ -101,7 +108,7 @@ def collect_at(url: str, *, grace: float = GRACE, dry_run: bool = False) -> Coll
 
 
 def still_named(server: Server, store_id: int, digests: Collection[str]) -> list[tuple[str, int]]:
-    """Those of the digests that events still name, each with the first of these events."""
+    """The digests that events still name, each with the first of these events."""
     return [
         (digest, seq)
         for digest, seq in server.call(
@@ -112,7 +119,7 @@ def still_named(server: Server, store_id: int, digests: Collection[str]) -> list
     ]
 
 
-def _named(server: Server, store_id: int) -> set[str]:
+def _digests_in_events(server: Server, store_id: int) -> set[str]:
     """Every digest that events name."""
     rows = server.call(
         """SELECT DISTINCT d FROM scroll.event e, unnest(e.payloads) d

@@ -1,9 +1,9 @@
 """The commands of a store that hosts share: push, pull and admin.
 
 Each is an entry point of the group `scroll_context.commands`. `scroll_commands.txt` has the first
-line of each help text, so that `scroll --help` imports nothing of this. The drivers of Postgres and
-of object stores are slow to import, and a shell imports this module to complete a command line: so
-each command imports what it needs.
+line of each help text, so that `scroll --help` does not import this module. The drivers for
+Postgres and object stores are slow to import, and a shell imports this module to complete a command
+line, so each command imports what it needs.
 """
 
 from pathlib import Path
@@ -24,18 +24,23 @@ url_argument = click.argument("url", metavar="URL")
 def push(folder: Path, url: str, as_json: bool) -> None:
     """Bring the store in a folder to a server.
 
-    Every seq, every hash and every payload stays as it is. The shared store is made if there is none; one to which
-    hosts have appended is refused. A push that was cut off goes on where it stopped. The folder is checked first.
+    All seqs, hashes and payloads remain the same. The shared store is created if there is none; a
+    store to which hosts have appended is refused. An interrupted push resumes where it stopped. The
+    folder is checked first.
 
     \b
     Example:
-      scroll push ~/.local/share/scroll 'postgresql://scroll@db.example/agents?store=main&payloads=s3://bucket/scroll'
+      scroll push ~/.local/share/scroll \\
+        'postgresql://scroll@db.example/agents?store=main&payloads=s3://bucket/scroll'
     """
     from scroll_shared.push import push as push_store
 
     with progress("pushing") as bar:
         report = push_store(folder, parse(url), bar)
-    text = f"pushed {report.pushed:,} events and {report.payloads:,} payloads; the store has {report.events:,}"
+    text = (
+        f"pushed {report.pushed:,} events and {report.payloads:,} payloads; "
+        f"the store has {report.events:,}"
+    )
     print_result(report, f"{text}\nhead {report.head}", as_json=as_json)
 
 
@@ -46,7 +51,7 @@ def push(folder: Path, url: str, as_json: bool) -> None:
 def pull(url: str, folder: Path, as_json: bool) -> None:
     """Copy a shared store to a new folder.
 
-    It becomes a store of its own: the shared one at one moment, with the same seqs and hashes.
+    The copy is an independent store: the shared one at one moment, with the same seqs and hashes.
 
     \b
     Example:
@@ -56,15 +61,19 @@ def pull(url: str, folder: Path, as_json: bool) -> None:
 
     with progress("pulling") as bar:
         report = pull_store(parse(url), folder, bar)
-    text = f"{report.events:,} events and {report.payloads:,} payloads, {report.bytes:,} bytes, in {folder}"
+    text = (
+        f"{report.events:,} events and {report.payloads:,} payloads, {report.bytes:,} bytes, "
+        f"in {folder}"
+    )
     print_result(report, text, as_json=as_json)
     if report.missing:
         note(
-            f"{len(report.missing):,} payloads are missing or damaged in the object store; everything else is there"
+            f"{len(report.missing):,} payloads are missing or damaged in the object store; "
+            "everything else was copied"
         )
 
 
-# admin: what the owner of the database does -------------------------------------------------------
+# admin: commands for the owner of the database ----------------------------------------------------
 
 owned_url_argument = click.argument("url", metavar="URL", envvar="SCROLL_ADMIN_URL")
 
@@ -73,12 +82,14 @@ owned_url_argument = click.argument("url", metavar="URL", envvar="SCROLL_ADMIN_U
 def admin() -> None:
     """Set up a store on Postgres that many hosts share.
 
-    URL is postgresql://USER@HOST/DATABASE?store=NAME, as the owner of the database; docs/SHARED.md has the rest. The
-    password comes from PGPASSWORD or ~/.pgpass rather than from the command line.
+    URL is postgresql://USER@HOST/DATABASE?store=NAME, with the owner of the database as USER;
+    docs/SHARED.md has the details. Put the password into PGPASSWORD or ~/.pgpass rather than into
+    the command line.
 
     \b
     Examples:
-      scroll admin init 'postgresql://owner@db.example/agents?store=main&payloads=s3://bucket/scroll'
+      scroll admin init \\
+        'postgresql://owner@db.example/agents?store=main&payloads=s3://bucket/scroll'
       scroll admin grant 'postgresql://owner@db.example/agents?store=main' agent_hosts
     """
 
@@ -89,23 +100,24 @@ def admin() -> None:
     "--max-bytes",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How many bytes of events it may hold.",
+    help="The most bytes of events in the store.",
 )
 @json_option
 def init(url: str, max_bytes: int | None, as_json: bool) -> None:
-    """Make a store; what exists already is left as it is.
+    """Create a store. An existing store remains as it is.
 
     \b
     Example:
-      scroll admin init 'postgresql://owner@db.example/agents?store=main&payloads=s3://bucket/scroll'
+      scroll admin init \\
+        'postgresql://owner@db.example/agents?store=main&payloads=s3://bucket/scroll'
     """
     from scroll_shared import admin as administration
 
     address = parse(url)
-    made = administration.init(address, max_bytes=max_bytes)
-    text = f"{'made' if made else 'there is already'} a store {address.store!r} at {address}"
+    is_new = administration.init(address, max_bytes=max_bytes)
+    text = f"{'made' if is_new else 'there is already'} a store {address.store!r} at {address}"
     print_result(
-        {"store": address.store, "made": made, "schema": administration.newest()},
+        {"store": address.store, "made": is_new, "schema": administration.newest()},
         text,
         as_json=as_json,
     )
@@ -114,20 +126,20 @@ def init(url: str, max_bytes: int | None, as_json: bool) -> None:
 @admin.command("grant", cls=Command)
 @owned_url_argument
 @click.argument("role")
-@click.option("--read-only", is_flag=True, help="It may read, and not append.")
+@click.option("--read-only", is_flag=True, help="Allow reading, but not appending.")
 @click.option(
     "--erase",
     is_flag=True,
-    help="It may also erase events, collect garbage, make snapshots and push.",
+    help="Also allow erasing, garbage collection, snapshots and pushes.",
 )
 @click.option(
     "--revoke",
     is_flag=True,
-    help="It may nothing any more; copies that it has stay where they are.",
+    help="Remove all rights. Copies that the role already has remain.",
 )
 @json_option
 def grant(url: str, role: str, read_only: bool, erase: bool, revoke: bool, as_json: bool) -> None:
-    """Let a role of the server use a store; what it could do there before is replaced.
+    """Let a role of the server use a store. This replaces the role's previous rights.
 
     \b
     Examples:
@@ -180,17 +192,13 @@ def snapshot(url: str, as_json: bool) -> None:
     from scroll_shared.host_snapshot import take_of
 
     with progress("copying") as bar:
-        made = take_of(url, bar)
-    text = (
-        f"{made.seq:,} events, {made.bytes:,} bytes, as {made.key}"
-        if made
-        else "the store is empty"
-    )
-    print_result(
-        {"seq": made.seq, "bytes": made.bytes, "key": made.key} if made else {},
-        text,
-        as_json=as_json,
-    )
+        copy = take_of(url, bar)
+    if copy is None:
+        print_result({}, "the store is empty", as_json=as_json)
+        return
+    text = f"{copy.seq:,} events, {copy.bytes:,} bytes, as {copy.key}"
+    fields = {"seq": copy.seq, "bytes": copy.bytes, "key": copy.key}
+    print_result(fields, text, as_json=as_json)
 
 
 @admin.command("collect", cls=Command)
@@ -203,12 +211,12 @@ def snapshot(url: str, as_json: bool) -> None:
     show_default=True,
     help="How long an object may wait for its event.",
 )
-@click.option("--dry-run", is_flag=True, help="Delete nothing; say what would be.")
+@click.option("--dry-run", is_flag=True, help="Report what would be deleted, without deleting.")
 @json_option
 def collect(url: str, grace: float, dry_run: bool, as_json: bool) -> None:
     """Delete objects that no event names: of processes that were killed, and of erased events.
 
-    Hosts may go on writing meanwhile: no event loses its payload.
+    Hosts can continue to write meanwhile: no event loses its payload.
 
     \b
     Example:
@@ -217,8 +225,6 @@ def collect(url: str, grace: float, dry_run: bool, as_json: bool) -> None:
     from scroll_shared.collect import collect_at
 
     report = collect_at(url, grace=grace, dry_run=dry_run)
-    gone = "would be deleted" if dry_run else "deleted"
-    text = (
-        f"{report.objects:,} objects looked at; {report.deleted:,} {gone}, {report.bytes:,} bytes"
-    )
+    verb = "would be deleted" if dry_run else "deleted"
+    text = f"checked {report.objects:,} objects; {report.deleted:,} {verb}, {report.bytes:,} bytes"
     print_result(report, text, as_json=as_json)

@@ -1,9 +1,8 @@
-"""Whether a shared store is set up well: the server, the connection, this login, the object store,
-the replicas.
+"""Checks of a shared store: the server, the connection, this login, the object store, the replicas.
 
-Nothing is opened and no replica is made. The object store is tried with one small object, which is
-removed again. What is only unwise, such as a login that is a superuser, is said but does not fail
-the examination.
+No store is opened and no replica is created. The object store is tested with one small object,
+which is removed again. An unwise choice, such as a login that is a superuser, is reported but does
+not fail the examination.
 """
 
 import os
@@ -21,38 +20,41 @@ from scroll_shared.objects import SCHEMES, Bucket
 from scroll_shared.server import Server
 from scroll_shared.snapshots import snapshots
 
-OLDEST_SERVER = 150_000  # Postgres 15: the oldest that the tests run on
-_SAFE = {
-    "fsync": "on",
-    "full_page_writes": "on",
-}  # settings without which an acknowledged event can be lost
+# Postgres 15 is the oldest version that the tests run on.
+OLDEST_SERVER = 150_000
+# Without these settings an acknowledged event can be lost.
+_SAFE = {"fsync": "on", "full_page_writes": "on"}
 
 
 def examine(address: Address) -> list[Finding]:
-    """Look at everything that can be looked at; the first fault of a connection ends it."""
+    """All findings about a store. The first fault of the connection is the last finding."""
     server = Server(address, "scroll doctor")
-    found: list[Finding] = []
+    findings: list[Finding] = []
     try:
         for finding in _findings(server, address):
-            found.append(finding)
+            findings.append(finding)
     except ScrollError as error:
-        found.append(Finding("server" if not found else "store", False, str(error)))
+        findings.append(Finding("store" if findings else "server", False, str(error)))
     finally:
         server.close()
-    return found
+    return findings
 
 
 def _findings(server: Server, address: Address) -> Iterator[Finding]:
     begun = time.perf_counter()
     ((version, number, user, is_superuser, away),) = server.call(
-        """SELECT current_setting('server_version'), current_setting('server_version_num')::int, session_user::text,
+        """SELECT current_setting('server_version'), current_setting('server_version_num')::int,
+        session_user::text,
         (SELECT rolsuper FROM pg_roles WHERE rolname = session_user), pg_is_in_recovery()"""
     )
     connected = time.perf_counter() - begun
     begun = time.perf_counter()
     server.call("SELECT 1")
     answered = time.perf_counter() - begun
-    text = f"Postgres {version}; connected in {1000 * connected:.0f} ms, answers in {1000 * answered:.1f} ms"
+    text = (
+        f"Postgres {version}; connected in {1000 * connected:.0f} ms, "
+        f"answers in {1000 * answered:.1f} ms"
+    )
     if away:
         text += "; a standby that takes no appends"
     elif number < OLDEST_SERVER:
@@ -69,7 +71,7 @@ def _findings(server: Server, address: Address) -> Iterator[Finding]:
     )
     if not rows:
         raise NotAStore(
-            f"there is no store {address.store!r:.80} there, or {user} is no member of it"
+            f"there is no store {address.store!r:.80} there, or {user} is not a member of it"
         )
     ((store_id, uid, payloads, last, size, limit),) = rows
     quota = f" of {limit:,}" if limit is not None else ""
@@ -81,12 +83,10 @@ def _findings(server: Server, address: Address) -> Iterator[Finding]:
         "SELECT can_append, can_erase FROM scroll.rights(%s)", [store_id]
     )
     may = ["read", *(["append"] if can_append else []), *(["erase"] if can_erase else [])]
-    unwise = (
-        "; a superuser: give hosts a role of their own with `scroll admin grant`"
-        if is_superuser
-        else ""
-    )
-    yield Finding("role", True, f"{user} may {', '.join(may)}{unwise}")
+    role = f"{user} may {', '.join(may)}"
+    if is_superuser:
+        role += "; a superuser: give hosts a role of their own with `scroll admin grant`"
+    yield Finding("role", True, role)
     yield _payloads(address.payloads or payloads, uid)
     yield from _copies(server, store_id, last)
 
@@ -111,8 +111,8 @@ def _durability(server: Server) -> Finding:
     )
     unsafe = [
         f"{name} is {settings.get(name)}"
-        for name, wanted in _SAFE.items()
-        if settings.get(name) != wanted
+        for name, safe_value in _SAFE.items()
+        if settings.get(name) != safe_value
     ]
     if unsafe:
         return Finding(
@@ -139,7 +139,7 @@ def _payloads(place: str, uid: str) -> Finding:
         bucket = Bucket(place, uid)
         begun = time.perf_counter()
         bucket.create(key, b"probe")
-        taken = time.perf_counter() - begun
+        seconds = time.perf_counter() - begun
         is_safe = not bucket.create(key, b"other")
         read = b"".join(bucket.read(key))
         bucket.delete([key])
@@ -149,9 +149,9 @@ def _payloads(place: str, uid: str) -> Finding:
         return Finding(
             "payloads",
             False,
-            f"{place} overwrites objects that were to be created only; use another service",
+            f"{place} overwrites objects in create-only mode; use another service",
         )
-    return Finding("payloads", True, f"{place}; put in {1000 * taken:.0f} ms, never overwritten")
+    return Finding("payloads", True, f"{place}; put in {1000 * seconds:.0f} ms, never overwritten")
 
 
 def _copies(server: Server, store_id: int, last: int) -> Iterator[Finding]:
@@ -161,17 +161,18 @@ def _copies(server: Server, store_id: int, last: int) -> Iterator[Finding]:
         [store_id],
     )
     for host, applied, age in rows:
-        yield Finding(
-            "replica",
-            True,
-            f"{printable(host)[:100]}: {max(0, last - applied):,} events behind when last seen, {age:.0f} s ago",
-        )
+        behind = max(0, last - applied)
+        text = f"{printable(host)[:100]}: {behind:,} events behind when last seen, {age:.0f} s ago"
+        yield Finding("replica", True, text)
     if not rows:
         yield Finding("replica", True, "none was seen in the last 7 days")
     listed = snapshots(server, store_id)
     if listed:
         newest = listed[0]
-        text = f"the newest has {newest.seq:,} events, {newest.bytes:,} bytes; a new host reads {last - newest.seq:,} more"
+        text = (
+            f"the newest has {newest.seq:,} events, {newest.bytes:,} bytes; "
+            f"a new host reads {last - newest.seq:,} more"
+        )
     else:
-        text = "none; `scroll admin snapshot URL` makes one, from which new hosts start"
+        text = "none; `scroll admin snapshot URL` creates one, from which new hosts start"
     yield Finding("snapshot", True, text)

@@ -34,10 +34,12 @@ from scroll_shared.server import Bytes, Numbers, Server
 from scroll_shared.snapshots import prune
 
 _NOTIFY = "SELECT CASE WHEN scroll.may_notify() THEN pg_notify('scroll', %s) END"
-LOCK_TIMEOUT = 30.0  # seconds to wait for another process that writes the copy
-_SEQS = 10_000  # that one question to the server is about
-_ERASED = """SELECT e.seq FROM unnest(%s, %s) AS s(low, high)
-    JOIN scroll.event e ON e.store_id = %s AND e.seq BETWEEN s.low AND s.high AND e.leaf IS NOT NULL"""
+# The seconds to wait for another process that writes the copy.
+LOCK_TIMEOUT = 30.0
+# The most seqs in one query to the server.
+_SEQS = 10_000
+_ERASED = """SELECT e.seq FROM unnest(%s, %s) AS s(low, high) JOIN scroll.event e
+    ON e.store_id = %s AND e.seq BETWEEN s.low AND s.high AND e.leaf IS NOT NULL"""
 
 
 def erase_on_server(
@@ -95,9 +97,9 @@ def unconfirmed(server: Server, store_id: int, seq: int) -> list[str]:
 
 
 def vacuum(server: Server) -> list[str]:
-    """Let the server give up the rows as they were.
+    """Have the server discard the old versions of the rows.
 
-    It warns, and does nothing, when this login does not own them.
+    The server warns, and does nothing, if this login does not own them.
     """
     before = (
         "SELECT coalesce(sum(vacuum_count), 0) FROM pg_stat_all_tables WHERE schemaname = 'scroll'"
@@ -106,9 +108,11 @@ def vacuum(server: Server) -> list[str]:
     server.call("VACUUM scroll.event", timeout=60 * server.address.timeout)
     if server.call(before)[0][0] > count:
         return []
-    return [
-        "the server keeps the old rows until it vacuums by itself; its owner can VACUUM scroll.event"
-    ]
+    unfinished = (
+        "the server keeps the old rows until it vacuums by itself; "
+        "its owner can VACUUM scroll.event"
+    )
+    return [unfinished]
 
 
 class Purge:
@@ -171,10 +175,9 @@ class Purge:
 
 
 def _pieces(spans: object, until: int) -> Iterator[tuple[Numbers, Numbers]]:
-    """The spans of an erasure as lower and upper ends, cut so that one question is about a bounded
-    number of seqs.
+    """The spans of an erasure as lower and upper ends, in groups of a bounded number of seqs.
 
-    Only events before the erasure can be meant, whatever the spans say.
+    An erasure covers only events before it, whatever the spans say.
     """
     lows, highs, count = Numbers(), Numbers(), 0
     for low, high in Spans((max(1, low), min(high, until)) for low, high in spans_in(spans)).merged:

@@ -1,14 +1,14 @@
-"""Keeps the copy of this host close to the server: one thread in each process, one process of a
-host at work.
+"""Keeps the copy of this host close to the server: one thread in each process, and one active
+process per host.
 
-A file lock elects the process. It listens for the server's notifications, reads what is new a page
-at a time, and applies the page. Nothing is believed that a crash of the server could take back: an
-append of this process that was acknowledged is on the server's disk with all that is before it, and
-for later rows the thread asks for a barrier. The server notifies at most every 20 ms, so after a
-page there are more looks, at growing intervals. Between two looks the thread rests, unless somebody
-waits for rows, so that a busy store is read in few large pages. Processes that were not elected
-read by themselves only when rows of their own do not arrive. When the server is away the thread
-tries again, and says so in `trouble`.
+A file lock elects the process. It listens for the server's notifications, reads new rows a page at
+a time, and applies the page. It applies no row that a crash of the server could take back: an
+acknowledged append of this process is on the server's disk with everything before it, and for later
+rows the thread asks for a barrier. The server notifies at most every 20 ms, so after a page the
+thread looks again, at growing intervals. Between two looks the thread rests, unless somebody waits
+for rows, so that a busy store is read in few large pages. Processes that were not elected read only
+when their own rows do not arrive. When the server is away the thread tries again, and `trouble`
+says why.
 
 A row that does not continue the chain means another history, and quarantines the copy. A row that
 continues it and cannot be read is only somebody's bad row: it becomes a placeholder (received.py),
@@ -35,28 +35,39 @@ from scroll_shared.server import Server
 
 PAGE_ROWS = 2_000
 PAGE_BYTES = 32 << 20
-_REST = 0.06  # seconds between two looks while nobody waits, at most,
-_WORK_SHARE = 4  # and otherwise so many times what the last look took
-_ONE_MORE_LOOK = 0.022  # seconds after a look: longer than the server's pause between notifications
-_IDLE = 1.0  # seconds between two looks without a notification
-_ELECTION = 0.5  # seconds between two attempts to be the elected one
-_REPORT = 5.0  # seconds between two reports of how far this copy is
+# While nobody waits, the thread rests _WORK_SHARE times the duration of its last look, but at most
+# _REST seconds.
+_REST = 0.06
+_WORK_SHARE = 4
+# The seconds until another look after new rows: longer than the server's pause between
+# notifications.
+_ONE_MORE_LOOK = 0.022
+# The seconds between two looks without a notification.
+_IDLE = 1.0
+# The seconds between two attempts to be elected.
+_ELECTION = 0.5
+# The seconds between two reports of the position of this copy.
+_REPORT = 5.0
 
-_NEWEST = (1 << 63) - 1  # no seq is behind it
+# No seq is larger.
+_NEWEST = (1 << 63) - 1
 
 _PAGE = f"""SELECT {SENT} FROM (
     SELECT *, sum(length(body)) OVER (ORDER BY seq) - length(body) AS before FROM scroll.event
-    WHERE store_id = %s AND seq BETWEEN %s AND %s ORDER BY seq LIMIT %s) page WHERE before < %s ORDER BY seq"""
+    WHERE store_id = %s AND seq BETWEEN %s AND %s ORDER BY seq LIMIT %s) page
+    WHERE before < %s ORDER BY seq"""
 
 _logger = logging.getLogger("scroll_context.store")
 
 
 class Follower:
-    """Pulls what the server has and the copy lacks."""
+    """Pulls rows that the copy lacks from the server."""
 
     def __init__(self, server: Server, facts: StoreFacts, replica: Replica, purge: Purge) -> None:
-        self.trouble = ""  # why the server cannot be followed; empty while all is well
-        self.seen = 0  # the newest seq that the server is known to have
+        # The reason why the server cannot be followed; empty while all is well.
+        self.trouble = ""
+        # The newest seq that this process has seen on the server.
+        self.seen = 0
         self.server = server
         self._facts = facts
         self._replica = replica
@@ -66,15 +77,18 @@ class Follower:
         self._bell, self._ringer = socket.socketpair()
         self._bell.setblocking(False)
         self._ringer.setblocking(False)
-        self._listening = -1  # the connection that listens
-        self._pause = (
-            _IDLE  # between the last look and the next, if there is no reason for an earlier one
-        )
-        self._rested = 0.0  # the moment until which the thread rests,
-        self._next_look = 0.0  # and the moment of the next look
-        self._is_idle = False  # the thread waits for a reason to look
-        self._is_wanted = False  # such a reason,
-        self._is_urgent = False  # and one that allows no rest
+        # The number of the connection that listens.
+        self._listening = -1
+        # The seconds until the next look, if there is no reason for an earlier one.
+        self._pause = _IDLE
+        # The end of the rest, and the time of the next look.
+        self._rested = 0.0
+        self._next_look = 0.0
+        # The thread waits for a reason to look.
+        self._is_idle = False
+        # There is a reason to look, or even one that allows no rest.
+        self._is_wanted = False
+        self._is_urgent = False
         self._reported = 0.0
         self._thread: threading.Thread | None = None
 
@@ -94,7 +108,8 @@ class Follower:
         self._wake()
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # it rings already, or is gone
+        # The bell may be ringing already, or be closed.
+        with contextlib.suppress(OSError):
             self._ringer.send(b".")
 
     def close(self) -> None:
@@ -108,9 +123,9 @@ class Follower:
         self._ringer.close()
 
     def catch_up(self, timeout: float, upto: int = _NEWEST) -> bool:
-        """Read what the server has now; False when time ran out first.
+        """Read everything that the server has now. Returns False if time ran out first.
 
-        Raises when the server does not answer.
+        Raises StoreUnreachable if the server does not answer.
         """
         deadline = time.monotonic() + timeout
         if not self._pulling.acquire(timeout=timeout):
@@ -129,11 +144,12 @@ class Follower:
         return False
 
     def _pull(self, deadline: float, upto: int) -> bool:
-        """Read and apply one page; whether there may be more."""
+        """Read and apply one page. Returns whether there may be more."""
         self._replica.check()
         seq, chain = self._replica.head()
         if self._replica.has_own:
-            self._replica.forget_own(seq)  # another process may have applied them
+            # Another process may have applied them.
+            self._replica.forget_own(seq)
         values = [self._facts.store_id, max(seq, 1), max(seq, upto), PAGE_ROWS, PAGE_BYTES]
         page = self.server.once(_PAGE, values, deadline=deadline)
         is_full = len(page) == PAGE_ROWS or sum(len(sent[5]) for sent in page) >= PAGE_BYTES
@@ -159,8 +175,8 @@ class Follower:
         if seqs:
             more = f" and {len(seqs) - 1:,} more" if len(seqs) > 1 else ""
             _logger.warning(
-                "seq %d%s of %s cannot be read and is shown as [unreadable]: a member of the store appended a row "
-                "that is not an event. All other events are intact.",
+                "seq %d%s of %s cannot be read and is shown as [unreadable]: a member of the store "
+                "appended a row that is not an event. All other events are intact.",
                 seqs[0],
                 more,
                 self._facts.address,
@@ -188,12 +204,10 @@ class Follower:
             os.close(lock)
 
     def _look(self, elected: bool) -> float:
-        """Read what is new; how long to wait afterwards."""
-        before, durable, notified = (
-            self._replica.head()[0],
-            self._replica.durable,
-            self.server.notified,
-        )
+        """Read new rows. Returns the seconds to wait afterwards."""
+        before = self._replica.head()[0]
+        durable = self._replica.durable
+        notified = self.server.notified
         if not elected:
             self._replica.forget_own(before)
             if not self._replica.has_own:
@@ -214,9 +228,8 @@ class Follower:
             if not self._stopped.is_set():
                 self._note(error)
             return _IDLE / 4
-        if (
-            self._replica.head()[0] > before or self.server.notified > notified
-        ):  # perhaps of rows behind the page
+        # A notification may be about rows after the page.
+        if self._replica.head()[0] > before or self.server.notified > notified:
             return _ONE_MORE_LOOK
         return min(_IDLE, 4 * self._pause) if elected else _ELECTION
 
@@ -229,7 +242,7 @@ class Follower:
         self.trouble = str(error)
 
     def report(self) -> None:
-        """Tell the server how far this copy is."""
+        """Report the position of this copy to the server."""
         facts = self._facts
         applied = self._replica.head()[0]
         values = [
@@ -247,9 +260,7 @@ class Follower:
         self._reported = time.monotonic()
 
     def _wait(self, elected: bool) -> None:
-        """Rest, then wait for a reason to look: the bell, something that the server sends, or the
-        time.
-        """
+        """Rest, then wait for a reason to look: the bell, a message of the server, or the time."""
         self._sleep(self._rested - time.monotonic(), [self._bell])
         if not (self._is_urgent or self._is_wanted):
             handle = self.server.fileno() if elected else None
@@ -259,12 +270,14 @@ class Follower:
                 self._sleep(self._next_look - time.monotonic(), watched)
             self._is_idle = False
             if not (elected or self._is_urgent):
-                self._sleep(_REST, [self._bell])  # the elected process may bring the rows meanwhile
+                # The elected process may apply the rows meanwhile.
+                self._sleep(_REST, [self._bell])
         self._is_urgent = self._is_wanted = False
 
     def _sleep(self, seconds: float, watched: list[Any]) -> None:
         """Sleep until one of these has something to read."""
-        with contextlib.suppress(OSError, ValueError):  # the connection was closed meanwhile
+        # The connection may be closed meanwhile.
+        with contextlib.suppress(OSError, ValueError):
             select.select(watched, [], [], max(0.0, seconds))
         with contextlib.suppress(BlockingIOError):
             while self._bell.recv(4096):

@@ -18,7 +18,7 @@ def take_of(url: str, progress: Progress | None = None) -> Snapshot | None:
         backend = shared_backend(store.log)
         if not isinstance(store.payloads, SharedPayloads):
             raise BadInput(
-                "snapshots are kept in the object store, and the payloads of this store are in a folder"
+                "snapshots need an object store, and the payloads of this store are in a folder"
             )
         while not backend.follower.catch_up(timeout):
             pass

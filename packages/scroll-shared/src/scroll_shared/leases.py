@@ -26,21 +26,23 @@ from scroll_context.text.printable import printable
 from scroll_shared.server import Bytes, Numbers, Server
 from scroll_shared.writer import fenced
 
-AGAIN_SECONDS = 0.1  # between two attempts while waiting
+# The pause between two attempts while waiting for a session.
+AGAIN_SECONDS = 0.1
 
 
 class SharedLease:
-    """A lease that this process has. Give it back with `release`."""
+    """A lease of this process. Return it with `release`."""
 
     def __init__(self, leases: "Leases", holder: Holder, secret: bytes, epoch: int) -> None:
         self._leases = leases
         self.holder = holder
         self.secret = secret
         self.epoch: int | None = epoch
-        self.lost = False  # the server has said so
+        # Set when the server reports that the lease is lost.
+        self.lost = False
 
     def check(self) -> None:
-        """Raise SessionFenced when another has the session; only the server can say that for sure."""
+        """Raise SessionFenced if another process has the session, as far as is known here."""
         if self.lost or self.holder.process != os.getpid():
             raise fenced(self.holder.session_id, self.epoch, (self.epoch or 0) + 1)
 
@@ -56,7 +58,8 @@ class Leases:
     def __init__(self, server: Server, store_id: int, reach: Callable[[int], None]) -> None:
         self._server = server
         self._store_id = store_id
-        self._reach = reach  # waits until the copy of this host has everything up to a seq
+        # Waits until the copy of this host has everything up to a seq.
+        self._reach = reach
         self._held: dict[str, SharedLease] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -69,13 +72,13 @@ class Leases:
         """
         holder = Holder(session_id, os.getpid(), socket.gethostname(), since)
         owner = msgspec.json.encode(holder).decode()
-        secret = secrets.token_bytes(
-            32
-        )  # by which the server knows a claim again whose answer was lost
+        # By this secret the server recognises a repeated claim whose answer was lost.
+        secret = secrets.token_bytes(32)
         deadline = time.monotonic() + wait
         while True:
             epoch, other, head = self._server.call(
-                "SELECT o_epoch, o_owner, o_head FROM scroll.claim(%s, %b, %s, %b, %s * interval '1 second')",
+                "SELECT o_epoch, o_owner, o_head "
+                "FROM scroll.claim(%s, %b, %s, %b, %s * interval '1 second')",
                 [self._store_id, session_id.encode(), owner, secret, self._server.address.lease],
             )[0]
             if epoch is not None:
@@ -91,10 +94,9 @@ class Leases:
                     target=self._renew, name="scroll-leases", daemon=True
                 )
                 self._thread.start()
+        # This holder must know what the last one has recorded before it continues.
         try:
-            self._reach(
-                head
-            )  # what the last holder has recorded must be known before this one goes on
+            self._reach(head)
         except BaseException:
             self.release(lease)
             raise
@@ -138,7 +140,7 @@ class Leases:
                     timeout=length / 3,
                 )
             except ScrollError:
-                # the next renewal may still be in time; an append that is too late is refused
+                # The next renewal may still be in time. An append that is too late is refused.
                 continue
             for (session_id,) in lost:
                 held[bytes(session_id).decode()].lost = True
@@ -152,7 +154,7 @@ class Leases:
 
 
 def _holder(session_id: str, owner: str) -> Holder:
-    """Who has a session, as a member of the store has written it: any text, which people will read."""
+    """The holder of a session, from a text that any member of the store may have written."""
     try:
         holder = msgspec.json.decode(owner, type=Holder)
     except msgspec.MsgspecError:

@@ -32,27 +32,26 @@ from scroll_context.log.payloads import CHUNK, PayloadFolder, PayloadStore
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
-CACHE_BYTES = 4 << 30  # how large the local folder of payloads may get
-SCHEMES = (
-    "s3",
-    "gs",
-    "az",
-)  # obstore's local folder does not sync to disk, so it is not one of them
+# The largest size of the local folder of payloads.
+CACHE_BYTES = 4 << 30
+# The local folders of obstore are not among them, since it does not sync them to disk.
+SCHEMES = ("s3", "gs", "az")
 
-_ABSENT = (FileNotFoundError, faults.NotFoundError)  # obstore raises the one or the other
-_SINGLE = (
-    16 << 20
-)  # bytes; larger objects go up in parts, which cannot be create-only but carry the same bytes
+# obstore raises the one or the other.
+_ABSENT = (FileNotFoundError, faults.NotFoundError)
+# In bytes. Larger objects are uploaded in parts, which cannot be create-only but carry the same
+# bytes.
+_SINGLE = 16 << 20
 _PATIENCE: "ClientConfig" = {"connect_timeout": "5s", "read_timeout": "30s", "timeout": "3600s"}
 _RETRY: "RetryConfig" = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
 
 
 class Stored(NamedTuple):
-    """An object that is there."""
+    """An object in the bucket. Its age is in seconds, by the clock of the object store."""
 
     key: str
     size: int
-    age: float  # seconds since it was written, by the clock of the object store
+    age: float
 
 
 class NoObject(Exception):
@@ -60,18 +59,19 @@ class NoObject(Exception):
 
 
 class Bucket:
-    """The objects of one store below one address, with obstore's errors told as Scroll's."""
+    """The objects of one store below one address, with obstore's errors turned into Scroll's."""
 
     def __init__(self, url: str, uid: str) -> None:
         scheme = url.partition("://")[0]
         if scheme not in SCHEMES:
             raise BadInput(
-                f"payloads={url!r:.80}: the address of an object store begins with s3://, gs:// or az://"
+                f"payloads={url!r:.80}: "
+                "the address of an object store begins with s3://, gs:// or az://"
             )
         self.url = url
         self._prefix = f"stores/{uid}/"
         options = _PATIENCE.copy()
-        # options of our own hide this variable from obstore
+        # Because options are passed, obstore does not read this variable itself.
         options["allow_http"] = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
         try:
             self._store: ObjectStore = from_url(url, client_options=options, retry_config=_RETRY)
@@ -79,7 +79,7 @@ class Bucket:
             raise BadInput(f"payloads={url!r:.80} cannot be used: {_cause(error)}") from error
 
     def create(self, key: str, body: Path | bytes) -> bool:
-        """Put an object that is not there yet; False when it is. Durable when this returns."""
+        """Put a new object. Returns False if it exists. It is durable when this returns."""
         size = len(body) if isinstance(body, bytes) else body.stat().st_size
         with self._faults("write"):
             try:
@@ -100,14 +100,14 @@ class Bucket:
         """The pieces of an object; raises NoObject when there is none."""
         with self._faults("read"):
             try:
-                found = obstore.get(self._store, self._prefix + key)
+                body = obstore.get(self._store, self._prefix + key)
             except _ABSENT as error:
                 raise NoObject(key) from error
-            for piece in found.stream(min_chunk_size=CHUNK):
+            for piece in body.stream(min_chunk_size=CHUNK):
                 yield bytes(piece)
 
     def size(self, key: str) -> int | None:
-        """How many bytes an object has; None when there is none."""
+        """The size of an object in bytes; None when there is none."""
         with self._faults("read"):
             try:
                 return obstore.head(self._store, self._prefix + key)["size"]
@@ -115,12 +115,13 @@ class Bucket:
                 return None
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects; one that is not there is as good as removed."""
+        """Remove objects. A missing object is not an error."""
         paths = [self._prefix + key for key in keys]
         with self._faults("delete"):
             try:
                 obstore.delete(self._store, paths)
-            except _ABSENT:  # some services delete one by one and stop there
+            except _ABSENT:
+                # Some services delete one by one and stop at a missing object.
                 for path in paths:
                     with contextlib.suppress(*_ABSENT):
                         obstore.delete(self._store, path)
@@ -129,10 +130,10 @@ class Bucket:
         """The objects whose keys begin with these folders, page by page."""
         with self._faults("list"):
             for page in obstore.list(self._store, self._prefix + key):
-                for one in page:
-                    modified = one["last_modified"]
+                for item in page:
+                    modified = item["last_modified"]
                     age = (modified.now(modified.tzinfo) - modified).total_seconds()
-                    yield Stored(one["path"].removeprefix(self._prefix), one["size"], age)
+                    yield Stored(item["path"].removeprefix(self._prefix), item["size"], age)
 
     @contextlib.contextmanager
     def _faults(self, action: str) -> Iterator[None]:
@@ -140,18 +141,18 @@ class Bucket:
             yield
         except (faults.PermissionDeniedError, faults.UnauthenticatedError) as error:
             raise StoreReadOnly(
-                f"the object store refuses to {action} objects below {self.url}; nothing was lost. Check the "
-                "credentials in the environment and what they permit."
+                f"the object store refuses to {action} objects below {self.url}; nothing was lost. "
+                "Check the credentials in the environment and what they permit."
             ) from error
         except (faults.BaseError, ValueError) as error:
             raise StoreUnreachable(
-                f"the object store did not {action} objects below {self.url} ({_cause(error)}). What was "
-                "acknowledged is safe; try again."
+                f"the object store did not {action} objects below {self.url} ({_cause(error)}). "
+                "Acknowledged events are safe; try again."
             ) from error
 
 
 class ObjectPlace:
-    """A place for payloads: objects in a bucket, and a folder that holds some of them.
+    """A place for payloads: objects in a bucket, and a folder with copies of some of them.
 
     The folder may be deleted.
     """
@@ -160,52 +161,65 @@ class ObjectPlace:
         self.bucket = bucket
         self.cache = PayloadFolder(folder)
         self.cache_bytes = cache_bytes
-        self.generations: dict[str, int] = {}  # of objects that were put again
-        self._known: set[str] = set()  # what this process has put, in its generation
-        self._cached: int | None = None  # bytes in the folder, as far as this process knows
+        # The generations of objects that were put again.
+        self.generations: dict[str, int] = {}
+        # The names that this process has uploaded in their generation.
+        self._uploaded: set[str] = set()
+        # The bytes in the folder, as far as this process knows.
+        self._cached: int | None = None
 
     def write(self, pieces: Iterable[bytes], name: Callable[[], str | None]) -> int:
-        given: list[str | None] = []
+        names: list[str | None] = []
 
         def noted() -> str | None:
-            given.append(name())
-            return given[0]
+            names.append(name())
+            return names[0]
 
         size = self.cache.write(pieces, noted)
-        if given[0] is not None:
-            self.sync(given[0])
-            self._make_room(given[0], size)
+        if names[0] is not None:
+            self.sync(names[0])
+            self._make_room(names[0], size)
         return size
 
     def sync(self, name: str) -> None:
-        """Make sure that the object store has what lies here: another process may have died before
+        """Make sure that the object store has a local file: another process may have died before
         its upload.
         """
-        if name not in self._known:
-            key, file = key_of(name, self.generations.get(name, 0)), self.cache.path(name)
-            if not self.bucket.create(key, file) and self.bucket.size(key) != file.stat().st_size:
-                self.bucket.replace(key, file)
-            self._known.add(name)
+        if name in self._uploaded:
+            return
+        key = key_of(name, self.generations.get(name, 0))
+        file = self.cache.path(name)
+        if not self.bucket.create(key, file) and self.bucket.size(key) != file.stat().st_size:
+            self.bucket.replace(key, file)
+        self._uploaded.add(name)
 
     def open(self, name: str, start: int = 0) -> IO[bytes]:
         with contextlib.suppress(FileNotFoundError):
             file = self.cache.open(name, start)
+            # The time of the file is that of its last use.
             with contextlib.suppress(OSError):
-                os.utime(self.cache.path(name))  # used just now
+                os.utime(self.cache.path(name))
             return file
-        for key in (key_of(name), *(stored.key for stored in self.bucket.list(key_of(name)))):
+        for key in self._keys(name):
             with contextlib.suppress(NoObject):
-                self._make_room(name, self.cache.write(self.bucket.read(key), lambda: name))
+                size = self.cache.write(self.bucket.read(key), lambda: name)
+                self._make_room(name, size)
                 return self.cache.open(name, start)
         raise FileNotFoundError(name)
 
     def size(self, name: str) -> int:
         with contextlib.suppress(FileNotFoundError):
             return self.cache.size(name)
-        for key in (key_of(name), *(stored.key for stored in self.bucket.list(key_of(name)))):
-            if (size := self.bucket.size(key)) is not None:
+        for key in self._keys(name):
+            size = self.bucket.size(key)
+            if size is not None:
                 return size
         raise FileNotFoundError(name)
+
+    def _keys(self, name: str) -> list[str]:
+        """The keys under which a body may be: its first one, and those of later generations."""
+        first = key_of(name)
+        return [first, *(stored.key for stored in self.bucket.list(first))]
 
     def names(self, digest: str = "") -> Iterator[str]:
         """Every name that the object store has."""
@@ -220,7 +234,7 @@ class ObjectPlace:
 
     def remove(self, name: str) -> None:
         """Drop the local file. Garbage collection alone deletes objects."""
-        self._known.discard(name)
+        self._uploaded.discard(name)
         self.cache.remove(name)
         self._cached = None
 
@@ -228,27 +242,25 @@ class ObjectPlace:
         self.cache.sweep()
 
     def put_again(self, name: str, generation: int) -> None:
-        """Upload a body that lies here under the name of a new generation."""
-        self._known.discard(name)
+        """Upload a local body under the name of a new generation."""
+        self._uploaded.discard(name)
         self.generations[name] = generation
         self.sync(name)
 
     def _make_room(self, name: str, size: int) -> None:
-        """Remove the files that were used longest ago, down to four fifths of the bound, but not
-        this one.
-        """
+        """Remove the least recently used files, but not this one, down to 4/5 of the bound."""
         if self._cached is not None and self._cached + size <= self.cache_bytes:
             self._cached += size
             return
-        used = {one: _stat(self.cache.path(one)) for one in self.cache.names()}
-        self._cached = sum(stat.st_size for stat in used.values())
+        files = [(_stat(self.cache.path(other)), other) for other in self.cache.names()]
+        self._cached = sum(stat.st_size for stat, _ in files)
         if self._cached <= self.cache_bytes:
             return
-        for one, stat in sorted(used.items(), key=lambda item: item[1].st_mtime_ns):
+        for stat, other in sorted(files, key=lambda file: file[0].st_mtime_ns):
             if self._cached <= self.cache_bytes * 4 // 5:
                 break
-            if one != name:
-                self.cache.remove(one)
+            if other != name:
+                self.cache.remove(other)
                 self._cached -= stat.st_size
 
 
@@ -265,20 +277,22 @@ class SharedPayloads(PayloadStore):
         return min((self.place.generations.get(digest, 0) for digest in digests), default=0)
 
     def put_again(self, digests: Iterable[str], generation: int) -> None:
-        """Upload bodies anew of which one was deleted, as `append` said with this generation."""
+        """Upload bodies again after one was deleted, as `append` reported with this generation."""
         for digest in digests:
-            self.check(digest)  # here, or fetched from where another host has put it
+            # This fetches the body if it is not here but another host has put it.
+            self.check(digest)
             self.place.put_again(digest, generation)
 
     def chunks(self, digest: str) -> Iterator[bytes]:
-        given = False
+        has_begun = False
         try:
             for piece in super().chunks(digest):
                 yield piece
-                given = True
+                has_begun = True
         except PayloadDamaged:
-            self.place.remove(digest)  # the next read fetches the object
-            if given:
+            # The next read fetches the object.
+            self.place.remove(digest)
+            if has_begun:
                 raise
             try:
                 yield from super().chunks(digest)
@@ -294,21 +308,21 @@ class SharedPayloads(PayloadStore):
         return sizes
 
     def _is_intact(self, digest: str) -> bool:
-        """Whether the body lies here: what is only in the object store need not be fetched to be
-        put.
-        """
+        """Whether the body is here. A body in the object store need not be fetched to be put."""
         return self.place.cache.path(digest).exists() and super()._is_intact(digest)
 
 
 def key_of(name: str, generation: int = 0) -> str:
-    """Where the object of a payload is, below its store."""
-    return f"payloads/{name[:2]}/{name}" + (f"/{generation}" if generation else "")
+    """The key of a payload's object, below its store."""
+    key = f"payloads/{name[:2]}/{name}"
+    return f"{key}/{generation}" if generation else key
 
 
 def _stat(file: Path) -> os.stat_result:
     try:
         return file.stat()
-    except FileNotFoundError:  # another process trims the same folder
+    except FileNotFoundError:
+        # Another process trims the same folder.
         return os.stat_result((0,) * 10)
 
 

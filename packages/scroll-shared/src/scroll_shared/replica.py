@@ -1,14 +1,14 @@
-"""The copy of a shared log on this host: a SQLite file as a local store has it, with the same seqs
-and the same chain.
+"""The copy of a shared log on this host: a SQLite file like that of a local store, with the same
+seqs and the same chain.
 
 Rows arrive in the order of their seqs, from the follower or from this host's own appends, and each
 must continue the chain; a row that does not is never written. Any process of the host may apply
-rows: SQLite's write lock orders them. The file can be made anew from the server, so a commit here
-need not survive a loss of power, only leave a sound file.
+rows: SQLite's write lock orders them. The file can be created again from the server, so a commit
+here need not survive a loss of power, but it must leave an intact file.
 
 Rows that this process has appended, and that the file lacks because other hosts' rows before them
-have not arrived, are kept in memory. Queries see them beside the rows of the file: what an append
-returned can be read at once.
+have not arrived, are kept in memory. Queries see them beside the rows of the file: an event can be
+read as soon as its append has returned.
 """
 
 import contextlib
@@ -36,17 +36,21 @@ from scroll_context.log.writer import INSERT, REPLICA, head_of
 from scroll_shared.address import Address
 from scroll_shared.received import as_unreadable
 
-_QUARANTINE = "quarantine.json"  # a file of a copy whose history is not the server's
+# A copy has this file if its history is not the server's.
+_QUARANTINE = "quarantine.json"
 
 
 class StoreFacts(msgspec.Struct, frozen=True):
-    """Which store a folder is a copy of."""
+    """The store that a folder is a copy of.
+
+    The address has no password. Reports about this copy need the secret.
+    """
 
     uid: str
     store_id: int
     payloads: str
-    address: str  # without a password
-    secret: str  # of this copy: with it, and not otherwise, one reports on its behalf
+    address: str
+    secret: str
 
     @property
     def replica(self) -> str:
@@ -55,47 +59,50 @@ class StoreFacts(msgspec.Struct, frozen=True):
 
 
 def read_facts(folder: Path) -> StoreFacts | None:
-    """What a folder says that it is a copy of; None when it is no copy yet."""
+    """The store that a folder is a copy of; None when it is not a copy yet."""
     try:
         return msgspec.json.decode((folder / REPLICA).read_bytes(), type=StoreFacts)
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:
         raise StoreDamaged(
-            f"{folder / REPLICA} cannot be read ({error}). Move the folder away; the next opening makes a new copy."
+            f"{folder / REPLICA} cannot be read ({error}). "
+            "Move the folder away; the next opening creates a new copy."
         ) from error
 
 
 def make_replica(
     folder: Path, facts: StoreFacts, fill: Callable[[], object] = lambda: None
 ) -> StoreFacts:
-    """Make a folder the copy of a store, or find that it is; a copy of another store is left as it
-    is, and refused.
+    """Make a folder the copy of a store, unless it is one. A copy of another store is refused.
 
-    `fill` may put a log there that others have made. Otherwise it begins empty, and the follower
+    `fill` may put a log there that others have made. Otherwise it starts empty, and the follower
     reads all rows.
     """
-    found = read_facts(folder)
-    if found is None and not schema.is_vacant(folder):
-        found = read_facts(folder)  # another process may have made it one meanwhile
-        if found is None:
+    present = read_facts(folder)
+    if present is None and not schema.is_vacant(folder):
+        # Another process may have made it a copy meanwhile.
+        present = read_facts(folder)
+        if present is None:
             raise StoreDamaged(
-                f"{folder} holds something else than a copy of {facts.address}; name another with replica="
+                f"{folder} contains something other than a copy of {facts.address}; "
+                "name another folder with replica="
             )
-    if found is None:
+    if present is None:
         schema.private_folder(folder)
         _write(folder / REPLICA, msgspec.json.encode(facts))
-        found = read_facts(folder) or facts
-    if found.uid != facts.uid:
+        present = read_facts(folder) or facts
+    if present.uid != facts.uid:
         raise StoreDamaged(
-            f"{folder} is a copy of another store ({found.uid}) than the one that {facts.address} names now "
-            f"({facts.uid}). Nothing was changed. Move the folder away, or name another with replica=."
+            f"{folder} is a copy of another store ({present.uid}) than the one that "
+            f"{facts.address} names now ({facts.uid}). Nothing was changed. Move the folder away, "
+            "or name another with replica=."
         )
     if not (folder / schema.LOG_NAME).exists():
         fill()
     if not (folder / schema.LOG_NAME).exists():
         schema.create(folder)
-    return found
+    return present
 
 
 class Replica:
@@ -105,7 +112,8 @@ class Replica:
         self.path = schema.locate(folder)
         self.folder = folder
         self.on_applied: Callable[[], None] = lambda: None
-        self.durable = 0  # the server has everything up to here on disk
+        # The server has everything up to this seq on disk.
+        self.durable = 0
         self._quarantine = str(folder / _QUARANTINE)
         self._address = address
         self._own: dict[int, TableRow] = {}
@@ -122,7 +130,7 @@ class Replica:
             return head_of(self._database, self.path)
 
     def apply(self, rows: Sequence[TableRow]) -> None:
-        """Append rows behind the newest one.
+        """Append rows after the newest one.
 
         Rows that the file has are skipped; a broken chain writes nothing.
         """
@@ -154,7 +162,7 @@ class Replica:
         self.forget_own(seq)
 
     def add_own(self, rows: Sequence[TableRow]) -> bool:
-        """Take in rows that this process has appended; whether the file has them, too."""
+        """Add rows that this process has appended. Returns whether the file has them too."""
         self._own.update((row.seq, row) for row in rows)
         if not rows:
             return True
@@ -185,12 +193,14 @@ class Replica:
         applies it.
         """
         deadline = time.monotonic() + timeout
-        while (newest := self.head()[0]) < seq:
+        newest, _ = self.head()
+        while newest < seq:
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
             with self._changed:
                 self._changed.wait(min(left, 0.02))
+            newest, _ = self.head()
         self.forget_own(newest)
         return True
 
@@ -199,22 +209,20 @@ class Replica:
         with self._overlay_lock, schema.Translated(self.path):
             if self._overlay is None:
                 self._overlay = schema.connect(self.path, writable=False)
-                marks = ", ".join(ALL_COLUMNS)
+                columns = ", ".join(ALL_COLUMNS).replace("seq,", "seq INTEGER PRIMARY KEY,", 1)
+                self._overlay.execute(f"CREATE TEMP TABLE own ({columns})")
                 self._overlay.execute(
-                    f"CREATE TEMP TABLE own ({marks.replace('seq,', 'seq INTEGER PRIMARY KEY,', 1)})"
-                )
-                self._overlay.execute(
-                    "CREATE TEMP VIEW event AS SELECT * FROM main.event UNION ALL SELECT * FROM temp.own"
+                    "CREATE TEMP VIEW event AS "
+                    "SELECT * FROM main.event UNION ALL SELECT * FROM temp.own"
                 )
             database = self._overlay
-            own = sorted(
-                self._own.copy().items()
-            )  # before the snapshot: what is forgotten meanwhile is in the file
+            # The rows in memory are copied before the transaction begins: those that are forgotten
+            # in between are in the file.
+            own = sorted(self._own.copy().items())
             database.execute("BEGIN")
             try:
-                applied = database.execute("SELECT ifnull(max(seq), 0) FROM main.event").fetchone()[
-                    0
-                ]
+                newest = "SELECT ifnull(max(seq), 0) FROM main.event"
+                (applied,) = database.execute(newest).fetchone()
                 database.execute("DELETE FROM temp.own")
                 lacking = [row for seq, row in own if seq > applied]
                 database.executemany(INSERT.replace("INTO event", "INTO temp.own"), lacking)
@@ -225,17 +233,18 @@ class Replica:
     # another history ------------------------------------------------------------------------------
 
     def quarantined(self, why: str) -> StoreDamaged:
-        """Note that this copy and the server have different histories; the error to raise."""
+        """Record that this copy and the server have different histories. Returns the error."""
         with contextlib.suppress(OSError):
             _write(Path(self._quarantine), json.dumps({"why": why, "at": time.time()}).encode())
         return StoreDamaged(
-            f"the history on the server of {self._address} is not the one in the copy of this host ({why}). The server "
-            "may have been restored from an older backup. Nothing was written, on either side. The copy can be read "
-            f"as a store of its own, `--store {self.folder}`. Then move it away: the next opening makes a new copy."
+            f"the history on the server of {self._address} is not the one in the copy of this host "
+            f"({why}). The server may have been restored from an older backup. Nothing was "
+            "written, on either side. The copy can be read as a store of its own, "
+            f"`--store {self.folder}`. Then move it away: the next opening creates a new copy."
         )
 
     def check(self) -> None:
-        """Refuse to go on with a copy whose history is not the server's."""
+        """Refuse a copy whose history is not the server's."""
         if not os.path.exists(self._quarantine):  # noqa: PTH110 - each append and each look asks
             return
         try:
@@ -262,8 +271,8 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def insert_rows(database: sqlite3.Connection, rows: Sequence[TableRow], path: Path) -> None:
-    """Insert rows; one that the table refuses, such as a second one with a source key, becomes a
-    placeholder.
+    """Insert rows. A row that the table refuses, such as a second one with the same source key,
+    becomes a placeholder.
     """
     try:
         database.executemany(INSERT, rows)

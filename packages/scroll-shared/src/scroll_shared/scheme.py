@@ -1,4 +1,4 @@
-"""`postgresql://` addresses, as the core opens them (the entry-point group `scroll_context.stores`)."""
+"""`postgresql://` addresses for the core (the entry-point group `scroll_context.stores`)."""
 
 from scroll_context.errors import BadInput
 from scroll_context.log.schemes import Finding

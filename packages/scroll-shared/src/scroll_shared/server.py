@@ -1,11 +1,11 @@
-"""A connection to the Postgres server: opened when it is needed, given up when it fails, a deadline
+"""A connection to the Postgres server: opened when needed, dropped when it fails, with a deadline
 on every call.
 
-A call that gets no answer in time raises StoreUnreachable, and so does one to a server that is
+A call without an answer in time raises StoreUnreachable, and so does a call to a server that is
 away, starting, stopping, full of connections or no longer the primary; until its deadline it is
-repeated. So every statement that goes through here can be repeated without harm: it only reads, or
-carries a number by which the server knows it again. What the server itself refuses is raised at
-once. No text of an error has a password in it.
+repeated. So every statement here can be repeated without harm: it only reads, or carries a number
+by which the server recognises it. A refusal of the server itself is raised at once. No error text
+contains a password.
 """
 
 import contextlib
@@ -38,7 +38,8 @@ from scroll_shared.address import Address
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
 
-_AWAY = ("08", "57P", "57014", "53300", "25006")  # states of a server that may answer the next time
+# SQLSTATEs of a server that may answer the next time.
+_AWAY = ("08", "57P", "57014", "53300", "25006")
 _LOGIN_REFUSED = (
     "authentication failed",
     "no password supplied",
@@ -46,7 +47,8 @@ _LOGIN_REFUSED = (
     "no pg_hba.conf entry",
 )
 _UNSAFE = ("certificate", "does not support SSL", "does not match host name")
-_FIRST_PAUSE = 0.02  # seconds between two attempts; doubled each time
+# The seconds between two attempts, doubled each time.
+_FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.5
 
 
@@ -60,14 +62,16 @@ class Server:
         self._lock = threading.RLock()
         self._connection: psycopg.Connection[Any] | None = None
         self._deadline = math.inf
-        self._connected = 0  # times
+        # How often a connection was opened.
+        self._connected = 0
         self._interrupted = False
-        self.notified = 0  # times; the driver keeps what no handler takes, for ever
+        # How many notifications came. Without a handler, the driver would keep them for ever.
+        self.notified = 0
 
     def call(
         self, statement: str, values: Sequence[Any] = (), *, timeout: float | None = None
     ) -> Rows:
-        """Run one statement, again and again until the deadline as long as the server is away."""
+        """Run one statement. While the server is away, it is repeated until the deadline."""
         deadline = time.monotonic() + (self.address.timeout if timeout is None else timeout)
         pause = _FIRST_PAUSE
         while True:
@@ -92,18 +96,17 @@ class Server:
             was_connected = False
             connection = self._open()
             was_connected = True
-            cursor = connection.cursor(
-                binary=bool(values)
-            )  # a script of several statements has no values
+            # A script of several statements has no values, and cannot be sent in binary.
+            cursor = connection.cursor(binary=bool(values))
             cursor.execute(statement.encode(), values or None)
             return cursor.fetchall() if cursor.description else []
         except psycopg.Error as error:
             if self._connection is not None and (self._connection.closed or _is_away(error)):
                 self.drop()
-            raise self._explain(
-                error, was_connected
-            ) from None  # the original may quote the connection string
-        except BaseException:  # in the middle of an answer
+            # The original error may quote the connection string.
+            raise self._explain(error, was_connected) from None
+        except BaseException:
+            # This may be in the middle of an answer.
             self.drop()
             raise
         finally:
@@ -111,18 +114,17 @@ class Server:
             self._lock.release()
 
     def check_process(self) -> None:
-        """Refuse a process that was forked after this was made: two processes cannot use one
-        connection.
-        """
+        """Refuse to work in a forked process: two processes cannot use one connection."""
         if os.getpid() != self._process:
             raise StoreError(
-                f"{self.address} was opened by process {self._process}, from which this one was forked. A connection "
-                "cannot be shared: nothing was written. Open the store in this process."
+                f"{self.address} was opened by process {self._process}, from which this one was "
+                "forked. A connection cannot be shared: nothing was written. "
+                "Open the store in this process."
             )
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Callable[..., Rows]]:
-        """Several statements in one transaction, for work that is done by hand; it is not repeated."""
+        """Several statements in one transaction, for administration. It is not repeated."""
         with self._lock:
             deadline = time.monotonic() + 60 * self.address.timeout
             run = partial(self.once, deadline=deadline)
@@ -150,49 +152,49 @@ class Server:
         return self._connection
 
     def _connect(self) -> Any:
-        """A new connection, in time: a thread makes it, since libpq and the resolver of names keep
-        no deadline.
+        """A new connection within the deadline. A thread opens it, since libpq and the name
+        resolver keep no deadline.
         """
-        made: Future[Any] = Future()
+        opening: Future[Any] = Future()
 
         def connect() -> None:
+            seconds = min(self._deadline - time.monotonic(), 60)
             try:
                 connection = _Connection.connect(
                     self.address.conninfo,
                     autocommit=True,
-                    connect_timeout=max(
-                        2, math.ceil(min(self._deadline - time.monotonic(), 60))
-                    ),  # libpq's least
+                    # libpq accepts no less than 2 seconds.
+                    connect_timeout=max(2, math.ceil(seconds)),
                     application_name=self._purpose,
                     tcp_user_timeout=round(1000 * self.address.timeout),
                 )
             except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
-                if made.set_running_or_notify_cancel():
-                    made.set_exception(error)
+                if opening.set_running_or_notify_cancel():
+                    opening.set_exception(error)
             else:
-                if made.set_running_or_notify_cancel():
-                    made.set_result(connection)
+                if opening.set_running_or_notify_cancel():
+                    opening.set_result(connection)
                 else:
                     connection.close()
 
         threading.Thread(target=connect, name="scroll-connect", daemon=True).start()
         while True:
             with contextlib.suppress(TimeoutError):
-                return made.result(min(0.1, max(0.0, self._deadline - time.monotonic())))
-            if (self._interrupted or time.monotonic() > self._deadline) and made.cancel():
+                return opening.result(min(0.1, max(0.0, self._deadline - time.monotonic())))
+            if (self._interrupted or time.monotonic() > self._deadline) and opening.cancel():
                 raise self.unreachable("no connection in time")
 
     def _count(self, _: object) -> None:
         self.notified += 1
 
     def fileno(self) -> int | None:
-        """What becomes readable when the server sends something by itself."""
+        """The handle that becomes readable when the server sends something by itself."""
         connection = self._connection
         return None if connection is None or connection.closed else connection.fileno()
 
     @property
     def connected(self) -> int:
-        """How often a connection was opened; a new one must be told again what to listen to."""
+        """How often a connection was opened. A new one must be told again what to listen to."""
         return self._connected
 
     def interrupt(self) -> None:
@@ -212,16 +214,15 @@ class Server:
         self.close()
 
     def close(self) -> None:
-        if (
-            os.getpid() == self._process
-        ):  # a connection that was there before a fork is still used by the other process
+        # After a fork, the other process still uses the connection.
+        if os.getpid() == self._process:
             with self._lock:
                 self.drop()
 
     def unreachable(self, why: str) -> StoreUnreachable:
         return StoreUnreachable(
-            f"the server of {self.address} does not answer ({why}). What is in the local copy can still be read and "
-            "searched; appends go on when the server is back."
+            f"the server of {self.address} does not answer ({why}). The local copy can still be "
+            "read and searched; appends work again when the server is back."
         )
 
     def _explain(self, error: psycopg.Error, was_connected: bool) -> ScrollError:
@@ -236,15 +237,17 @@ class Server:
                 return StoreFull(f"{text}: this append was refused, all earlier ones are safe.")
             case "SC004":
                 return StoreDamaged(
-                    f"the history on the server of {self.address} is not the one that this host has ({text}). It may "
-                    "have been restored from an older backup. Nothing was written."
+                    f"the history on the server of {self.address} is not the one that this host "
+                    f"has ({text}). It may have been restored from an older backup. "
+                    "Nothing was written."
                 )
             case "SC005":
                 return BadInput(f"{text}. Nothing was written.")
             case "55P03":
                 return StoreLocked(
-                    f"another login holds a lock on the server of {self.address} ({text}). Nothing was written. Try "
-                    "again; if it lasts, the server's owner finds the login in pg_stat_activity and can end it."
+                    f"another login holds a lock on the server of {self.address} ({text}). "
+                    "Nothing was written. Try again; if it lasts, the server's owner finds the "
+                    "login in pg_stat_activity and can end it."
                 )
             case "42501":
                 return StoreReadOnly(
@@ -252,19 +255,19 @@ class Server:
                 )
             case "3F000" | "42P01" | "42883":
                 return NotAStore(
-                    f"there is no shared store at {self.address}: `scroll admin init URL` makes one ({text})"
+                    f"there is no shared store at {self.address}: "
+                    f"`scroll admin init URL` makes one ({text})"
                 )
             case "28P01" | "28000" | "3D000":
                 return StoreReadOnly(f"the server of {self.address} refuses the login: {text}")
-        if (
-            not state and not was_connected
-        ):  # what is wrong with an attempt to connect is only told in words
+        # A failed attempt to connect has no SQLSTATE, only a text.
+        if not state and not was_connected:
             if any(phrase in text for phrase in _LOGIN_REFUSED):
                 return StoreReadOnly(f"the server of {self.address} refuses the login: {text}")
             if any(phrase in text for phrase in _UNSAFE):
                 return StoreReadOnly(
-                    f"no safe connection to {self.address}: {text}. sslrootcert=FILE names the authority of the "
-                    "server's certificate."
+                    f"no safe connection to {self.address}: {text}. sslrootcert=FILE names the "
+                    "authority of the server's certificate."
                 )
         if _is_away(error):
             return self.unreachable(text)
@@ -281,9 +284,9 @@ def _is_away(error: psycopg.Error) -> bool:
 
 
 def require_version(schema: int, oldest: int, newest: int, address: Address) -> None:
-    """Refuse a server whose schema this Scroll does not speak.
+    """Refuse a server whose schema this Scroll does not know.
 
-    `oldest` is what it can bring up to date.
+    `oldest` is the oldest schema that it can update.
     """
     if schema > newest:
         raise StoreTooNew(
@@ -292,14 +295,15 @@ def require_version(schema: int, oldest: int, newest: int, address: Address) -> 
         )
     if 0 < schema < oldest:
         raise NotAStore(
-            f"the server of {address} has schema {schema}, from a Scroll before {oldest}, which this one "
-            "does not read. Nothing was changed. With the Scroll that made it, `scroll pull URL DIR` "
-            "copies each store to a folder; then push the folders to a new database."
+            f"the server of {address} has schema {schema}, from a Scroll before {oldest}, which "
+            "this one does not read. Nothing was changed. With the Scroll that made it, "
+            "`scroll pull URL DIR` copies each store to a folder; then push the folders to a new "
+            "database."
         )
     if schema < newest:
         raise NotAStore(
-            f"the server of {address} has schema {schema}, and this Scroll needs {newest}. Nothing was "
-            "changed. Its owner brings it up to date with `scroll admin migrate URL`."
+            f"the server of {address} has schema {schema}, and this Scroll needs {newest}. Nothing "
+            "was changed. Its owner updates it with `scroll admin migrate URL`."
         )
 
 
@@ -319,13 +323,13 @@ def _limited(gen: Generator[Any, Any, T], remaining: Any) -> Generator[Any, Any,
     The driver resumes it ten times a second.
     """
     try:
-        wanted = next(gen)
+        event = next(gen)
         while True:
-            ready = yield wanted
+            ready = yield event
             if not ready and remaining() <= 0:
                 gen.close()
                 raise psycopg.OperationalError("no answer in time")
-            wanted = gen.send(ready)
+            event = gen.send(ready)
     except StopIteration as done:
         value: T = done.value
         return value
@@ -334,8 +338,8 @@ def _limited(gen: Generator[Any, Any, T], remaining: Any) -> Generator[Any, Any,
 # arrays -----------------------------------------------------------------------------------------
 #
 # A batch of rows goes to the server as one array for each column. The driver walks a plain list
-# several times to find out its type, which was seen in the processor time of appends; these lists
-# say it.
+# several times to find its type, which measurably cost processor time in appends. The type of these
+# lists states it.
 
 
 class Bytes(list[bytes | None]):

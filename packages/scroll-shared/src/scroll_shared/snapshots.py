@@ -53,13 +53,17 @@ from scroll_shared.server import Numbers, Server
 _logger = logging.getLogger("scroll_context.store")
 
 KEPT = 2
-_STAGE = ".snapshot-"  # how the folder of a snapshot that is being unpacked begins
+# The beginning of the name of a folder into which a snapshot is unpacked.
+_STAGE = ".snapshot-"
 _PIECE = 1 << 20
-_LONGEST_FRAME = 32 << 20  # bytes; the server takes no body that comes near
-_PAGE_ROWS = 2_000  # that are checked and written at once,
-_PAGE_BYTES = 32 << 20  # or so many bytes
+# In bytes. The server accepts no body of nearly this size.
+_LONGEST_FRAME = 32 << 20
+# So many rows, or so many bytes, are checked and written at once.
+_PAGE_ROWS = 2_000
+_PAGE_BYTES = 32 << 20
 _INDEX_FILE = re.compile(r"index/v\d{1,6}/[A-Za-z0-9_-][A-Za-z0-9_.-]{0,100}")
-_INDEX_BYTES = 64 << 20  # an index may have so many bytes, and four times those of the events
+# An index may have so many bytes, and four times those of the events.
+_INDEX_BYTES = 64 << 20
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True, tag="row"):
@@ -97,7 +101,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 def snapshots(server: Server, store_id: int) -> list[Snapshot]:
-    """Those that a host may start from, newest first."""
+    """The snapshots that a host may start from, newest first."""
     rows = server.call(
         """SELECT key, seq, chain, bytes, sha256, created FROM scroll.snapshot WHERE store_id = %s
         ORDER BY seq DESC, created DESC""",
@@ -115,9 +119,8 @@ def take(
     with tempfile.TemporaryDirectory(prefix="scroll-snapshot-") as name:
         folder = Path(name)
         erased = log.newest_erasure()
-        _copy_index(
-            index, folder / "index"
-        )  # first: it may lag behind the log, never run ahead of it
+        # The index is copied first: it may lag behind the log, but never be ahead of it.
+        _copy_index(index, folder / "index")
         packed = folder / "snapshot.gz"
         with gzip.open(packed, "wb", compresslevel=1) as out:
             last = _pack_rows(log, out)
@@ -131,9 +134,9 @@ def take(
         with packed.open("rb") as whole:
             digest = hashlib.file_digest(whole, "sha256").hexdigest()
         key = f"snapshots/{last.seq:020d}-{uuid.uuid4().hex[:12]}.gz"
-        made = Snapshot(key, last.seq, last.chain, packed.stat().st_size, digest)
+        snapshot = Snapshot(key, last.seq, last.chain, packed.stat().st_size, digest)
         bucket.create(key, packed)
-    values = [store_id, key, made.seq, made.chain, made.bytes, made.sha256]
+    values = [store_id, key, snapshot.seq, snapshot.chain, snapshot.bytes, snapshot.sha256]
     try:
         is_listed = server.call("SELECT scroll.add_snapshot(%s, %s, %s, %b, %s, %s)", values)[0][0]
     except StoreError:
@@ -142,16 +145,17 @@ def take(
     if not is_listed:
         bucket.delete([key])
         raise StoreDamaged(
-            f"seq {made.seq} of this host's copy is not the one on the server, or events were erased after it; no "
-            "snapshot was made of it"
+            f"seq {snapshot.seq} of this host's copy is not the one on the server, or events were "
+            "erased after it; no snapshot was made of it"
         )
     prune(server, store_id, bucket, before=log.newest_erasure())
-    return made
+    return snapshot
 
 
 def _pack_rows(log: EventLog, out: gzip.GzipFile) -> _Row | None:
-    """Write the rows that the copy has now; the last one."""
-    until, last = log.applied_seq(), None
+    """Write the rows that the copy has now. Returns the last one."""
+    until = log.applied_seq()
+    last = None
     seq = 0
     while rows := log.rows(seq, until, _PAGE_ROWS):
         for row in rows:
@@ -178,13 +182,10 @@ def _write_frame(out: gzip.GzipFile, frame: _Row | _File) -> None:
 
 
 def prune(server: Server, store_id: int, bucket: Bucket, *, before: int = 0) -> int:
-    """Delete snapshots: all but the newest, and those that end before a seq; how many."""
-    keys = [
-        key
-        for (key,) in server.call(
-            "SELECT scroll.drop_snapshots(%s, %s, %s)", [store_id, KEPT, before]
-        )
-    ]
+    """Delete all but the newest snapshots, and those that end before a seq. Returns how many."""
+    values = [store_id, KEPT, before]
+    rows = server.call("SELECT scroll.drop_snapshots(%s, %s, %s)", values)
+    keys = [key for (key,) in rows]
     if keys:
         bucket.delete(keys)
     return len(keys)
@@ -205,7 +206,8 @@ def restore(
             raise unusable(snapshot, str(error)) from error
         if (stage / "index").exists() and not (folder / "index").exists():
             os.rename(stage / "index", folder / "index")
-        with contextlib.suppress(FileExistsError):  # another process of this host was first
+        # Another process of this host may have been first.
+        with contextlib.suppress(FileExistsError):
             os.link(stage / schema.LOG_NAME, folder / schema.LOG_NAME)
         sync_folder(folder)
     except NoObject as error:
@@ -224,8 +226,11 @@ class Restoring:
         self._store_id = store_id
         self._snapshot = snapshot
         self._stage = stage
-        self._seq, self._chain = 0, GENESIS  # of the last row that was checked
-        self._index_name = ""  # of the index file that is being written
+        # The seq and chain value of the last checked row.
+        self._seq = 0
+        self._chain = GENESIS
+        # The name of the index file that is being written.
+        self._index_name = ""
         self._hasher = hashlib.sha256()
 
     def run(self, packed: Iterator[bytes]) -> None:
@@ -351,8 +356,10 @@ def _begin(
         0o600,
     )
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # processes of a host that start at once fetch it once
-        for stale in address.folder.glob(f"{_STAGE}*"):  # of a process that was killed
+        # Processes of a host that start at the same time fetch the snapshot once.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # A killed process may have left a folder.
+        for stale in address.folder.glob(f"{_STAGE}*"):
             shutil.rmtree(stale, ignore_errors=True)
         for snapshot in listed:
             if (address.folder / schema.LOG_NAME).exists():
@@ -422,4 +429,5 @@ def _copy_index(index: Path, target: Path) -> None:
             except FileNotFoundError:
                 continue
         else:
-            shutil.rmtree(folder)  # too busy: who restores it indexes by itself
+            # The index changes too fast. A host that restores the snapshot builds its own.
+            shutil.rmtree(folder)

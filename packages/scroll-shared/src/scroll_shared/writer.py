@@ -30,22 +30,18 @@ from scroll_shared.objects import SharedPayloads
 from scroll_shared.replica import Replica, transposed
 from scroll_shared.server import Bytes, Numbers, Server, Texts
 
-_RECORD = "CALL scroll.record(%s, %s, %s, %s, %b, %s, %s, %s, %s, %s, %s, %s, %s, %s, NULL, NULL, NULL, NULL)"
-_COLUMNS = (
-    Bytes,
-    Bytes,
-    Bytes,
-    Bytes,
-    Texts,
-    Numbers,
-    Numbers,
-    Bytes,
-    Bytes,
-)  # of a batch, from sessions to bodies
+_RECORD = (
+    "CALL scroll.record(%s, %s, %s, %s, %b, %s, %s, %s, %s, %s, %s, %s, %s, %s, "
+    "NULL, NULL, NULL, NULL)"
+)
+# The types of the columns of a batch, from sessions to bodies.
+_COLUMNS = (Bytes, Bytes, Bytes, Bytes, Texts, Numbers, Numbers, Bytes, Bytes)
 _SETTLE = "SELECT o_seqs, o_states, o_previous FROM scroll.settle(%s, %s, %s)"
-_RECORDED, _KNOWN, _FENCED, _DELETED, _TAKEN = range(5)  # what the server says of a row
+# The server's answers about a row.
+_RECORDED, _KNOWN, _FENCED, _DELETED, _TAKEN = range(5)
 
-_RENAMED = "~"  # between a source key that another login has taken and a hash
+# Separates a source key that another login has taken from a hash.
+_RENAMED = "~"
 _HASH_DIGITS = 32
 
 _logger = logging.getLogger("scroll_context.store")
@@ -56,7 +52,8 @@ Batch = Sequence[tuple[PreparedRow, int | None]]
 class ServerWriter:
     """The writer of a shared log."""
 
-    linger = 0.0003  # a batch costs far more than this, however few rows it has
+    # In seconds. A batch takes far longer than this, however few rows it has.
+    linger = 0.0003
 
     def __init__(
         self,
@@ -71,12 +68,16 @@ class ServerWriter:
         self._store_id = store_id
         self._replica = replica
         self._payloads = payloads
-        self._fetch = fetch  # asks for everything up to a seq of which this host lacks something
-        self._secret = secret  # of this copy
+        # Asks for everything up to a seq that this host lacks.
+        self._fetch = fetch
+        # The secret of this copy.
+        self._secret = secret
         self._name = uuid.uuid4()
         self._number = 0
-        self._lost: tuple[int, Batch] | None = None  # a batch without an answer
-        self.newest = 0  # the newest seq that this process has recorded
+        # The batch without an answer, if there is one.
+        self._lost: tuple[int, Batch] | None = None
+        # The newest seq that this process has recorded.
+        self.newest = 0
 
     def write(self, rows: Batch) -> list[Written | ScrollError]:
         deadline = time.monotonic() + self._server.address.timeout
@@ -93,9 +94,9 @@ class ServerWriter:
                 continue
             if _DELETED not in states:
                 return self._take_in(rows, seqs, states, previous, chain)
-            for named, generation in zip(digests, seqs, strict=True):
+            for row_digests, generation in zip(digests, seqs, strict=True):
                 if generation and isinstance(self._payloads, SharedPayloads):
-                    self._payloads.put_again(named, generation)
+                    self._payloads.put_again(row_digests, generation)
             if time.monotonic() > deadline:
                 raise self._server.unreachable("payloads of this append are being deleted")
 
@@ -108,24 +109,26 @@ class ServerWriter:
                 row.columns.agent_id.encode(),
                 row.columns.task_id.encode(),
                 _source_key(row).encode() or None,
-                ",".join(named) or None,
-                shared.generation(named) if shared and named else 0,
+                ",".join(row_digests) or None,
+                shared.generation(row_digests) if shared and row_digests else 0,
                 epoch,
                 row.nonce,
                 body_of(row.columns),
             )
-            for (row, epoch), named in zip(rows, digests, strict=True)
+            for (row, epoch), row_digests in zip(rows, digests, strict=True)
         )
-        known, chain = self._replica.head()
+        seq, chain = self._replica.head()
         self._number += 1
-        self._lost = (self._number, rows)  # until there is an answer
+        # Until there is an answer, the batch counts as lost.
+        self._lost = (self._number, rows)
         try:
             packed = (kind(column) for kind, column in zip(_COLUMNS, values, strict=True))
-            parameters = [self._store_id, self._name, self._number, known, chain, *packed]
+            parameters = [self._store_id, self._name, self._number, seq, chain, *packed]
             answer = self._server.call(_RECORD, parameters, timeout=deadline - time.monotonic())[0]
         except StoreUnreachable as error:
             raise StoreUnreachable(
-                f"{error} This append had no answer: it may or may not be recorded. The next append finds out."
+                f"{error} This append had no answer: it may or may not be recorded. "
+                "The next append finds out."
             ) from None
         except StoreError as error:
             if type(error) is not StoreError:
@@ -147,13 +150,14 @@ class ServerWriter:
         taken_key = _source_key(row)
         if _RENAMED in taken_key[-len(_RENAMED) - _HASH_DIGITS :]:
             raise BadInput(
-                f"another login has recorded other events under the source key {taken_key[:80]!r}. Nothing was "
-                "written."
+                "another login has recorded other events under the source key "
+                f"{taken_key[:80]!r}. Nothing was written."
             )
         text = f"{self._secret} {taken_key}"
         key = taken_key + _RENAMED + sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
         _logger.warning(
-            "another login has recorded other words under the source key %.80r; this event is recorded as %.120r",
+            "another login has recorded other words under the source key %.80r; "
+            "this event is recorded as %.120r",
             taken_key,
             key,
         )
@@ -161,7 +165,7 @@ class ServerWriter:
         return PreparedRow(columns, row.nonce, leaf_of(row.nonce, columns))
 
     def resolve_unanswered(self, deadline: float) -> None:
-        """Find out what became of a batch without an answer; if it did not arrive, it never will."""
+        """Find out what became of a batch without an answer. If it is missing, it stays so."""
         if self._lost is None:
             return
         number, rows = self._lost
@@ -198,16 +202,18 @@ class ServerWriter:
                 answers.append(fenced(row.columns.session_id, epoch, seq))
         if new and newest is not None and newest != chain:
             raise StoreError(
-                f"the server of {self._server.address} chained seq {new[-1].seq} differently from this host"
+                f"the server of {self._server.address} chained seq {new[-1].seq} differently from "
+                "this host"
             )
         if new:
             self.newest = max(self.newest, new[-1].seq)
         is_applied = self._replica.add_own(new)
-        known = max(
+        # The newest event of this batch that another host has recorded before.
+        recorded_before = max(
             (seq for seq, state in zip(seqs, states, strict=True) if state == _KNOWN), default=0
         )
-        if known and known > self._replica.head()[0]:
-            self._fetch(known)
+        if recorded_before and recorded_before > self._replica.head()[0]:
+            self._fetch(recorded_before)
         elif not is_applied:
             self._fetch(0)
         return answers
@@ -215,8 +221,8 @@ class ServerWriter:
     def _digests(self, row: PreparedRow) -> list[str]:
         """The payloads that a row needs."""
         columns = row.columns
-        named = self._payloads.named_by(columns.kind, columns.content, columns.payload)
-        return list(dict.fromkeys(named))
+        digests = self._payloads.named_by(columns.kind, columns.content, columns.payload)
+        return list(dict.fromkeys(digests))
 
     def close(self) -> None:
         self._server.close()
@@ -225,8 +231,9 @@ class ServerWriter:
 def fenced(session_id: str, epoch: int | None, now: int) -> SessionFenced:
     """The error for a holder whose session another one has taken."""
     return SessionFenced(
-        f"session {session_id!r} was taken over elsewhere (its epoch is {now}, this process had {epoch}). Nothing of "
-        "this append was recorded, and this process may not go on with the session; resume it to take it back."
+        f"session {session_id!r} was taken over elsewhere (its epoch is {now}, this process had "
+        f"{epoch}). Nothing of this append was recorded, and this process may not continue the "
+        "session; resume it to take it back."
     )
 
 
