@@ -87,7 +87,7 @@ $(VENV)/.bench: $(READY)
 	$(BIN)/python -m pip install --quiet --group bench
 	@touch $@
 
-bench: $(VENV)/.bench  ## every benchmark beside its peers; fills the README's numbers
+bench: $(VENV)/.bench  ## every benchmark beside its peers; fills docs/RESULTS.md
 	$(BIN)/python benchmarks/run.py $(if $(DATA),--data $(DATA))
 
 bench-large: $(VENV)/.bench  ## the same, with search in up to a million messages

@@ -1,4 +1,4 @@
-"""The three plots of the README, from the series of a run: search, tokens, and the index.
+"""The three plots of docs/RESULTS.md, from the series of a run: search, tokens, and the index.
 
 Drawn with matplotlib (the extra `bench`) without a display, as SVG that is the same to the byte for
 the same series.

@@ -8,7 +8,7 @@ them.
     python benchmarks/run.py --fill       measure nothing; draw and fill again from the last results
 
 The peers are measured in the same run. What is found goes to benchmarks/results.json; the plots in
-docs/img and the numbers in the README are made from that file alone, so all three always agree.
+docs/img and the numbers in docs/RESULTS.md are made from that file alone, so all three always agree.
 """
 
 import argparse
@@ -334,7 +334,7 @@ def series(
     )
 
 
-# the table and the README -----------------------------------------------------------------------
+# the table and the page -------------------------------------------------------------------------
 
 
 def shown(value: float, unit: str) -> str:
@@ -345,7 +345,7 @@ def shown(value: float, unit: str) -> str:
 
 
 def cells(line: Line) -> list[str]:
-    """The columns that the table and the README share: what, ours, peer, ratio, target, verdict."""
+    """The columns that the table and the page share: what, ours, peer, ratio, target, verdict."""
     other = "not installed" if line.other is None else shown(line.other, line.unit)
     beside = f"{line.beside}: {other}" if line.beside else ""
     ratio = "" if line.ratio is None else f"{line.ratio:,.1f}×"
@@ -375,7 +375,7 @@ def place(facts: dict[str, Any]) -> str:
 
 
 def numbers(results: Results, images: Sequence[str]) -> str:
-    """The section of the README."""
+    """The section of the page."""
     rows = [["what", "Scroll", "peer, in this run", "ratio", "target", "", "made by"]]
     rows += [["---", "---:", "---", "---:", "---", "---", "---"]]
     rows += [[*cells(line), f"`benchmarks/{line.command}`"] for line in results.lines]
@@ -405,23 +405,23 @@ def numbers(results: Results, images: Sequence[str]) -> str:
 
 
 def fill(text: str, section: str) -> str:
-    """The README with the section between its markers; filling twice changes nothing."""
+    """The page with the section between its markers; filling twice changes nothing."""
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
         sys.exit(
-            f"the README has no place for the numbers: put the lines {BEGIN} and {END} where they "
+            f"the page has no place for the numbers: put the lines {BEGIN} and {END} where they "
             "belong"
         )
     return f"{head}{BEGIN}\n{section}\n{END}{tail}"
 
 
-def publish(results: Results, readme: Path, folder: Path) -> None:
+def publish(results: Results, page: Path, folder: Path) -> None:
     images = [
-        Path(os.path.relpath(file, readme.parent)).as_posix()
+        Path(os.path.relpath(file, page.parent)).as_posix()
         for file in plots.draw(results.series, folder)
     ]
-    readme.write_text(fill(readme.read_text(), numbers(results, images)))
+    page.write_text(fill(page.read_text(), numbers(results, images)))
 
 
 def stored(results: Results) -> str:
@@ -450,18 +450,18 @@ def main() -> None:
         "--fill", action="store_true", help="measure nothing; draw and fill from the results"
     )
     parser.add_argument("--results", type=Path, default=HERE / "results.json")
-    parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "RESULTS.md")
     parser.add_argument("--images", type=Path, default=ROOT / "docs" / "img")
     options = parser.parse_args()
     # A missing place should be reported now and not after minutes.
-    fill(options.readme.read_text(), "")
+    fill(options.page.read_text(), "")
     if not options.fill:
         options.results.write_text(stored(measure(options.large, options.data)))
     elif not options.results.exists():
         sys.exit(f"there are no results in {options.results}; measure first, without --fill")
     results = msgspec.json.decode(options.results.read_bytes(), type=Results)
     print(f"\n{place(results.machine)}; {sum(results.seconds.values()):.0f} s\n\n{table(results)}")
-    publish(results, options.readme, options.images)
+    publish(results, options.page, options.images)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Pictures of the inspector for the README, of the store that the demonstration leaves: `make
+"""Pictures of the inspector for the documentation, of the store that the demonstration leaves: `make
 screenshots`.
 
 Needs Chromium (`make browser`). Pictures have a palette of 128 colours, which keeps each well under

@@ -1,4 +1,4 @@
-"""The numbers in the README: they come from the results of a run, and from nowhere else."""
+"""The numbers in docs/RESULTS.md: they come from the results of a run, and from nowhere else."""
 
 import json
 import subprocess
@@ -77,12 +77,12 @@ RESULTS = {
 
 
 def fill(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Draw and fill in a folder that holds results and a README."""
+    """Draw and fill in a folder that holds results and a page."""
     places = [
         "--results",
         folder / "results.json",
-        "--readme",
-        folder / "README.md",
+        "--page",
+        folder / "RESULTS.md",
         "--images",
         folder / "img",
     ]
@@ -92,7 +92,7 @@ def fill(folder: Path) -> subprocess.CompletedProcess[str]:
 
 def prepared(folder: Path) -> Path:
     (folder / "results.json").write_text(json.dumps(RESULTS))
-    (folder / "README.md").write_text(f"# Title\n\n{BEGIN}\nold numbers\n{END}\n\n## After\n")
+    (folder / "RESULTS.md").write_text(f"# Title\n\n{BEGIN}\nold numbers\n{END}\n\n## After\n")
     return folder
 
 
@@ -112,7 +112,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_the_section_is_filled_from_the_results(filled: tuple[Path, str]) -> None:
     folder, _ = filled
-    text = (folder / "README.md").read_text()
+    text = (folder / "RESULTS.md").read_text()
     assert text.startswith(f"# Title\n\n{BEGIN}\n")
     assert text.endswith(f"\n{END}\n\n## After\n")
     assert "old numbers" not in text
@@ -173,7 +173,7 @@ def test_a_target_that_builds_on_a_floor_moves_with_it(folder: Path) -> None:
 
 def test_the_plots_are_svg_and_linked(filled: tuple[Path, str]) -> None:
     folder, _ = filled
-    text = (folder / "README.md").read_text()
+    text = (folder / "RESULTS.md").read_text()
     for name in ("search", "tokens", "index"):
         root = ElementTree.parse(folder / "img" / f"{name}.svg").getroot()
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
@@ -183,7 +183,7 @@ def test_the_plots_are_svg_and_linked(filled: tuple[Path, str]) -> None:
 
 def test_filling_again_changes_nothing(folder: Path) -> None:
     fill(folder)
-    files = [folder / "README.md", *sorted((folder / "img").iterdir())]
+    files = [folder / "RESULTS.md", *sorted((folder / "img").iterdir())]
     before = [file.read_bytes() for file in files]
     assert fill(folder).returncode == 0
     assert [file.read_bytes() for file in files] == before
@@ -193,11 +193,11 @@ def test_filling_again_changes_nothing(folder: Path) -> None:
     "text", ["# No place\n", f"# Half a place\n{BEGIN}\n", f"# Turned round\n{END}\n{BEGIN}\n"]
 )
 def test_without_markers_nothing_is_touched(folder: Path, text: str) -> None:
-    (folder / "README.md").write_text(text)
+    (folder / "RESULTS.md").write_text(text)
     done = fill(folder)
     assert done.returncode == 1
     assert BEGIN in done.stderr and END in done.stderr and "Traceback" not in done.stderr
-    assert (folder / "README.md").read_text() == text
+    assert (folder / "RESULTS.md").read_text() == text
     assert not (folder / "img").exists()
 
 
@@ -208,15 +208,17 @@ def test_without_results_it_says_what_to_do(folder: Path) -> None:
     assert "measure first" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_the_readme_of_the_project_is_in_step_with_its_results(tmp_path: Path) -> None:
+def test_the_page_of_the_project_is_in_step_with_its_results(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
-    (tmp_path / "README.md").write_bytes((ROOT / "README.md").read_bytes())
-    places = ["--readme", tmp_path / "README.md", "--images", tmp_path / "docs" / "img"]
+    (tmp_path / "docs" / "RESULTS.md").write_bytes((ROOT / "docs" / "RESULTS.md").read_bytes())
+    places = ["--page", tmp_path / "docs" / "RESULTS.md", "--images", tmp_path / "docs" / "img"]
     done = subprocess.run(
         [sys.executable, ROOT / "benchmarks" / "run.py", "--fill", *places], capture_output=True
     )
     assert done.returncode == 0, done.stderr.decode()
-    assert (tmp_path / "README.md").read_text() == (ROOT / "README.md").read_text()
+    assert (tmp_path / "docs" / "RESULTS.md").read_text() == (
+        ROOT / "docs" / "RESULTS.md"
+    ).read_text()
     for name in ("search", "tokens", "index"):
         assert (ROOT / "docs" / "img" / f"{name}.svg").exists()
 

@@ -1,0 +1,62 @@
+"""The documentation: the README's program runs as printed, links lead somewhere, pages are listed."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
+
+
+def prose(page: Path) -> str:
+    """A page without its code blocks."""
+    return FENCED.sub("", page.read_text())
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+def test_the_program_in_the_readme_runs_as_printed_and_resumes(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text()
+    (program,) = re.findall(r"^```python\n(.+?)^```$", text, re.MULTILINE | re.DOTALL)
+    output = re.search(r"^It prints:\n\n```\n(.+?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert output is not None
+    (tmp_path / "trip.py").write_text(program)
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "trip.py"], capture_output=True, text=True, cwd=tmp_path, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == output[1]
+
+
+def test_the_readme_stays_short() -> None:
+    assert len(prose(ROOT / "README.md").split()) <= 750
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
+    missing = []
+    for target in LINK.findall(prose(page)):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        file = page.parent / name if name else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            missing.append(target)
+    assert missing == []
+
+
+def test_the_index_lists_every_page() -> None:
+    targets = {target.partition("#")[0] for target in LINK.findall(prose(DOCS / "README.md"))}
+    names = {file.name for file in DOCS.glob("*.md")} - {"README.md"}
+    assert names - targets == set()
