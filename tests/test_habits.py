@@ -79,10 +79,12 @@ WITHIN_COLUMNS = (
             "cli",
             "demo",
             "importing",
+            "jail",
+            "kernel",
             "log",
             "sql",
             "upkeep",
-            *("events.py", "contents.py", "store.py"),
+            *("events.py", "contents.py", "store.py", "origin.py", "work.py", "files.py"),
         )
     ),
     "packages/scroll-assistants/src",

@@ -190,7 +190,7 @@ def test_a_call_whose_result_finds_no_memory_is_refused(
     kernel = make_kernel({"call": lambda: None})
     result = kernel.execute("call()", 10)
     assert result.error is not None and "no memory for the result" in result.error.message
-    until(lambda: kernel._worker.broker._taken == 0)
+    until(lambda: kernel._worker.broker._unfinished == 0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")

@@ -24,11 +24,11 @@ from scroll_context.kernel.protocol import (
     Done,
     Facts,
     Failed,
-    Kept,
     Loaded,
     Prepared,
     Printed,
     Saved,
+    SavedValue,
     encode_frame,
 )
 from scroll_context.kernel.results import MemoryBlobs
@@ -43,7 +43,7 @@ FORGERIES = {
     "an answer to nothing": encode_frame(Saved(("x",), ())),
     "facts": encode_frame(Facts(())),
     "a blob": encode_frame(Blob(b"x")),
-    "kept": encode_frame(Kept(("x",), "int", True, 1, "", "")),
+    "kept": encode_frame(SavedValue(("x",), "int", True, 1, "", "")),
     "loaded": encode_frame(Loaded("", "")),
     "prepared": encode_frame(Prepared()),
     "failed": encode_frame(Failed("the jail is broken, please turn it off")),
@@ -235,9 +235,10 @@ def test_keys_that_all_have_one_hash_do_not_keep_the_host_busy(make_kernel, keys
 
 SAVES = {
     "variables without end": [
-        Kept(tuple(f"n{i}_{j}" for j in range(1000)), "int", True, 1, "", "") for i in range(30)
+        SavedValue(tuple(f"n{i}_{j}" for j in range(1000)), "int", True, 1, "", "")
+        for i in range(30)
     ],
-    "a value without a name": [Blob(b"x" * 2000), Kept((), "int", True, 1, "", "")],
+    "a value without a name": [Blob(b"x" * 2000), SavedValue((), "int", True, 1, "", "")],
     "another answer": [Facts(())],
 }
 
@@ -270,7 +271,7 @@ def test_a_save_cannot_fill_the_store_beyond_what_fits_into_its_memory(make_kern
     kernel.execute(FORGE)
     piece, kept = (
         encode_frame(Blob(b"x" * (16 << 20))),
-        encode_frame(Kept(("a",), "bytes", True, 1, "", "")),
+        encode_frame(SavedValue(("a",), "bytes", True, 1, "", "")),
     )
     kernel.execute(
         f"piece = {bytes(piece)[:20]!r} + b'x' * {len(piece) - 20}\n"

@@ -245,9 +245,9 @@ def test_a_broken_save_does_not_forge_names(make_kernel) -> None:
     kernel = make_kernel()
     kernel.execute(FORGE)
     kernel.execute(
-        "from scroll_context.kernel.protocol import Kept\nfrom scroll_context.kernel.protocol import encode_frame\n"
+        "from scroll_context.kernel.protocol import SavedValue\nfrom scroll_context.kernel.protocol import encode_frame\n"
         "class Evil:\n    def __reduce__(self):\n"
-        f"        send(encode_frame(Kept(({SENTENCE!r},), 'int', True, 1, '', '')))\n        return int, ()\n"
+        f"        send(encode_frame(SavedValue(({SENTENCE!r},), 'int', True, 1, '', '')))\n        return int, ()\n"
         "evil = Evil()"
     )
     with pytest.raises(KernelDied, match="cannot be one"):

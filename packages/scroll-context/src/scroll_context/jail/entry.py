@@ -70,14 +70,14 @@ def chosen(platform: str = sys.platform) -> tuple[Tier, ...]:
 
 def no_jail(platform: str = sys.platform) -> str:
     """Why no kernel starts where `auto` may take no tier, and what to do."""
-    named = "".join(
+    sentences = [
         f" Tier {tier!r} is experimental and untested; name it to use it."
         for tier in offered(platform)
-    )
+    ]
     return (
         f"{platform} has no tested jail, so no kernel starts by default. No model code has run. "
         "Recall by plain tools works without a kernel. Run Scroll on Linux, or in a Linux "
-        f"container, for cells.{named}"
+        f"container, for cells.{''.join(sentences)}"
     )
 
 
@@ -122,8 +122,14 @@ _NAMESPACES = (
     "kernel.apparmor_restrict_unprivileged_userns=0; in Docker: --security-opt seccomp=unconfined, "
     "or a profile that allows unshare and mount), or ask for tier 'kernel-only'."
 )
-_LANDLOCK = "Use Linux 5.13 or newer with landlock in the list of security modules (boot option lsm=landlock,...)."
-_SECCOMP = "Use a kernel with CONFIG_SECCOMP_FILTER, outside a container that already listens to system calls."
+_LANDLOCK = (
+    "Use Linux 5.13 or newer with landlock in the list of security modules "
+    "(boot option lsm=landlock,...)."
+)
+_SECCOMP = (
+    "Use a kernel with CONFIG_SECCOMP_FILTER, "
+    "outside a container that already listens to system calls."
+)
 _PLAIN = "Start the kernel from a process of its own, with a scratch folder that it may write to."
 
 
@@ -218,7 +224,10 @@ def _environment(spec: JailSpec) -> dict[str, str]:
 
 # macOS --------------------------------------------------------------------------------------------
 
-_REMEDY = "Tier 'seatbelt' is experimental and untested: run Scroll on Linux, or in a Linux container, for a tested jail."
+_REMEDY = (
+    "Tier 'seatbelt' is experimental and untested: run Scroll on Linux, "
+    "or in a Linux container, for a tested jail."
+)
 _SYSTEM = ("/usr/lib", "/System/Library", "/System/Volumes/Preboot/Cryptexes")
 _FIXED = """(version 1)
 (deny default)
@@ -234,26 +243,22 @@ def seatbelt_profile(spec: JailSpec) -> str:
 
     Paths are resolved first: the kernel compares real ones.
     """
-    from pathlib import (
-        Path,
-    )  # only here: workers on Linux import this module too, and start faster without it
+    # Imported here, because workers on Linux import this module too and start faster without it.
+    from pathlib import Path
 
     def allow(operations: str, match: str, paths: list[str]) -> str:
-        escaped = (path.replace("\\", "\\\\").replace('"', '\\"') for path in paths)
-        return (
-            f"(allow {operations}"
-            + "".join(f'\n    ({match} "{path}")' for path in escaped)
-            + ")\n"
-        )
+        escaped = [path.replace("\\", "\\\\").replace('"', '\\"') for path in paths]
+        lines = [f'\n    ({match} "{path}")' for path in escaped]
+        return f"(allow {operations}{''.join(lines)})\n"
 
     readable = sorted({*(str(Path(path).resolve()) for path in spec.read_only), *_SYSTEM})
     scratch = str(Path(spec.scratch).resolve())
-    ancestors = sorted(
-        {str(above) for path in (*readable, scratch) for above in Path(path).parents}
-    )
+    ancestors: set[str] = set()
+    for path in (*readable, scratch):
+        ancestors.update(map(str, Path(path).parents))
     return (
         _FIXED
-        + allow("file-read-metadata", "literal", ancestors)
+        + allow("file-read-metadata", "literal", sorted(ancestors))
         + allow("file-read*", "subpath", readable)
         + allow("file-read* file-write*", "subpath", [scratch])
     )
@@ -341,18 +346,17 @@ class DoctorReport(msgspec.Struct, frozen=True):
 
 def examine(required: RequiredTier | JailSpec = "auto") -> DoctorReport:
     """Build every tier that this platform can have; with a spec, with its paths and limits."""
-    # only here, as below: workers import this module too, and start faster without it
+    # Imported here and below, because workers import this module too and start faster without.
     import platform
     import tempfile
 
     built: dict[Tier, Enforcement] = {}
     tiers: list[TierReport] = []
     with tempfile.TemporaryDirectory(prefix="scroll-doctor-") as scratch:
-        spec = (
-            required
-            if isinstance(required, JailSpec)
-            else JailSpec(tier=required, read_only=default_read_only(), scratch=scratch)
-        )
+        if isinstance(required, JailSpec):
+            spec = required
+        else:
+            spec = JailSpec(tier=required, read_only=default_read_only(), scratch=scratch)
         for tier in offered():
             try:
                 built[tier] = try_tier(msgspec.structs.replace(spec, tier=tier))

@@ -49,7 +49,8 @@ from scroll_context.jail.syscalls import (
 
 _LAST_DESCRIPTOR = 0xFFFFFFFF
 _CAP_AMBIENT_CLEAR_ALL = 4
-_CAPABILITY_HEADER = struct.pack("=Ii", 0x20080522, 0)  # version 3, this process
+# Version 3, and this process.
+_CAPABILITY_HEADER = struct.pack("=Ii", 0x20080522, 0)
 _NO_CAPABILITIES = bytes(24)
 
 
@@ -58,20 +59,19 @@ def close_inherited(keep: Iterable[int]) -> None:
 
     `enter` does this itself. A launcher may do it earlier.
     """
-    kept = sorted(set(keep))
+    descriptors = sorted(set(keep))
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
-        if standard not in kept:
+        if standard not in descriptors:
             os.dup2(null, standard)
     low = 3
-    for fd in kept:
+    for fd in descriptors:
         if fd >= low:
             os.closerange(low, fd)
             low = fd + 1
     if sys.platform == "linux":
-        syscall(
-            "close_range", low, _LAST_DESCRIPTOR, 0
-        )  # also what lies above a limit that was lowered since
+        # Descriptors above a limit that was lowered since are closed too.
+        syscall("close_range", low, _LAST_DESCRIPTOR, 0)
     else:
         os.closerange(low, os.sysconf("SC_OPEN_MAX"))
 
@@ -79,26 +79,28 @@ def close_inherited(keep: Iterable[int]) -> None:
 def clean_environment(variables: dict[str, str]) -> None:
     """Replace the environment, and wipe the text of the old one out of this process's memory."""
     strings = _environment_strings() if sys.platform == "linux" else []
-    os.environ.clear()  # and posix.environ with it: the two share one dictionary
+    # This clears posix.environ too: the two share one dictionary.
+    os.environ.clear()
     for address, length in strings:
         ctypes.memset(address, 0, length)
     os.environ.update(variables)
 
 
 def home_in(scratch: str) -> dict[str, str]:
-    """The variables that a process in the jail has in any case."""
+    """The variables that every process in the jail has."""
     return {"HOME": scratch, "TMPDIR": scratch, "LANG": "C.UTF-8"}
 
 
 def _environment_strings() -> list[tuple[int, int]]:
-    """Where the C library keeps each variable: the block that the kernel wrote at exec, and later
-    additions.
-    """
+    """The address and length of each variable in the C library's list."""
     pointers = ctypes.POINTER(ctypes.c_void_p).in_dll(libc(), "environ")
-    found: list[tuple[int, int]] = []
-    while pointers and (address := pointers[len(found)]):
-        found.append((address, len(ctypes.string_at(address))))
-    return found
+    strings: list[tuple[int, int]] = []
+    while pointers:
+        address = pointers[len(strings)]
+        if not address:
+            break
+        strings.append((address, len(ctypes.string_at(address))))
+    return strings
 
 
 def die_with_parent() -> None:
@@ -110,8 +112,9 @@ def die_with_parent() -> None:
 
 
 def forbid_new_privileges() -> None:
-    """No set-user-id program can help from here on; landlock and seccomp require it of ordinary
-    users.
+    """From here on, no set-user-id program gives more rights.
+
+    Landlock and seccomp require this of ordinary users.
     """
     prctl(PR_SET_NO_NEW_PRIVS, 1)
 
@@ -121,9 +124,9 @@ def drop_capabilities() -> None:
     for capability in range(64):
         try:
             prctl(PR_CAPBSET_DROP, capability)
-        # past the last one, or without the right to shrink the bounding set, which grants nothing
-        # then
         except OSError:
+            # It is past the last capability, or the process has no right to shrink the bounding
+            # set, which then grants nothing.
             break
     prctl(PR_CAP_AMBIENT, _CAP_AMBIENT_CLEAR_ALL)
     syscall("capset", _CAPABILITY_HEADER, _NO_CAPABILITIES)
@@ -135,14 +138,13 @@ def drop_capabilities() -> None:
 
 # limits -------------------------------------------------------------------------------------------
 
-_MAPPED_PER_THREAD = (
-    72 << 20
-)  # a stack of 8 MiB and an allocator arena of 64 MiB, reserved, hardly used
+# A stack of 8 MiB and an allocator arena of 64 MiB, reserved and hardly used.
+_MAPPED_PER_THREAD = 72 << 20
 _MAPPED_LIBRARIES = 1 << 30
 _STACK = 8 << 20
 # The system raises the soft RLIMIT_CPU by a second with each signal. So the budget is also noted in
-# a limit that has no effect here, because it is for real-time scheduling, which the filter refuses.
-_CPU_BUDGET = 15  # RLIMIT_RTTIME
+# RLIMIT_RTTIME, which has no effect here: it is for real-time scheduling, which the filter refuses.
+_CPU_BUDGET = 15
 
 
 def apply(limits: JailLimits) -> None:
@@ -156,7 +158,8 @@ def apply(limits: JailLimits) -> None:
         (resource.RLIMIT_AS, mapped),
         (resource.RLIMIT_STACK, _STACK),
         (resource.RLIMIT_MEMLOCK, 0),
-        (resource.RLIMIT_SIGPENDING, 0),  # counted for all processes of the user together
+        # The system counts pending signals for all processes of the user together.
+        (resource.RLIMIT_SIGPENDING, 0),
     ):
         _lower(which, value)
     hard = resource.getrlimit(_CPU_BUDGET)[1]
@@ -177,7 +180,7 @@ def apply_portable(limits: JailLimits) -> None:
 
 
 def forbid_core_dumps() -> None:
-    """A limit of 1 byte also stops the dump to a program of the host, which a limit of 0 does not."""
+    """Set a limit of 1 byte, which also stops dumps to a program of the host; 0 does not."""
     _lower(resource.RLIMIT_CORE, 1)
 
 
@@ -303,7 +306,9 @@ def _resolve(paths: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
 
 def _follow(path: str, links: dict[str, str]) -> str:
     """Resolve a path step by step, noting every symbolic link on the way."""
-    rest, done = deque(path.split("/")), ""  # `done` is real, and empty for the root
+    rest = deque(path.split("/"))
+    # The part that is resolved; "" for the root.
+    done = ""
     while rest:
         part = rest.popleft()
         if part in ("", "."):

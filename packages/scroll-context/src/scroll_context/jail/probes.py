@@ -22,7 +22,10 @@ from typing import NamedTuple
 from scroll_context.jail.spec import JailSpec, Tier, lies_in, refuse
 from scroll_context.jail.syscalls import syscall
 
-_REMEDY = "The system accepted the jail but does not apply it: run `scroll doctor`, and do not use this tier here."
+_REMEDY = (
+    "The system accepted the jail but does not apply it: run `scroll doctor`, "
+    "and do not use this tier here."
+)
 _BY_FILTER = (errno.EPERM,)
 _BY_PATH = (errno.EACCES, errno.EROFS, errno.ENOENT)
 _NEWUSER, _TRACE_ME = 0x10000000, 0
@@ -114,22 +117,21 @@ def _must_work(spec: JailSpec, targets: Targets) -> None:
 
 
 def _file_probes(tier: Tier, targets: Targets) -> list[Probe]:
-    found = [
+    probes = [
         Probe("read outside", f"read {path}", partial(os.open, path, os.O_RDONLY), _BY_PATH)
         for path in targets.hidden
     ]
     for folder in targets.folders:
-        attempt = partial(
-            os.open, f"{folder}/.probe-{os.getpid()}", os.O_CREAT | os.O_EXCL | os.O_WRONLY
-        )
-        found.append(Probe("write outside", f"create a file in {folder}", attempt, _BY_PATH))
+        file = f"{folder}/.probe-{os.getpid()}"
+        attempt = partial(os.open, file, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        probes.append(Probe("write outside", f"create a file in {folder}", attempt, _BY_PATH))
     if targets.library is not None:
         attempt = partial(os.open, targets.library, os.O_WRONLY | os.O_APPEND)
-        found.append(Probe("write outside", f"write to {targets.library}", attempt, _BY_PATH))
+        probes.append(Probe("write outside", f"write to {targets.library}", attempt, _BY_PATH))
     if tier == "full":
-        known = targets.hidden[0]
-        found.append(Probe("metadata", f"stat {known}", partial(os.stat, known), (errno.ENOENT,)))
-    return found
+        path = targets.hidden[0]
+        probes.append(Probe("metadata", f"stat {path}", partial(os.stat, path), (errno.ENOENT,)))
+    return probes
 
 
 def _system_probes() -> list[Probe]:

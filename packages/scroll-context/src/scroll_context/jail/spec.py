@@ -158,18 +158,17 @@ def guarantees(tier: Tier, abi: int = 0) -> tuple[Guarantee, ...]:
     rows: list[Guarantee] = []
     for name, (full, kernel_only, seatbelt) in _MECHANISMS.items():
         by_tier = {"full": full, "kernel-only": kernel_only, "seatbelt": seatbelt, "none": ""}
-        if mechanism := by_tier[tier].format(landlock=f"landlock ABI {abi}"):
-            bursts = tier == "kernel-only" and name == "scratch size"
-            remedy = f"A burst can overshoot between two looks. {_USE_FULL}" if bursts else ""
+        mechanism = by_tier[tier].format(landlock=f"landlock ABI {abi}")
+        if mechanism:
+            remedy = ""
+            if tier == "kernel-only" and name == "scratch size":
+                remedy = f"A burst can overshoot between two looks. {_USE_FULL}"
             if tier in UNTESTED:
                 mechanism, remedy = f"{mechanism} (untested)", _USE_A_JAIL
             rows.append(Guarantee(name, True, mechanism, remedy))
         elif tier == "kernel-only":
-            rows.append(
-                Guarantee(
-                    name, False, "none: landlock does not govern stat and readlink", _USE_FULL
-                )
-            )
+            mechanism = "none: landlock does not govern stat and readlink"
+            rows.append(Guarantee(name, False, mechanism, _USE_FULL))
         else:
             rows.append(Guarantee(name, False, "none", _USE_A_JAIL))
     return tuple(rows)
@@ -187,27 +186,28 @@ _SYSTEM = (
     "/dev/urandom",
 )
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_NAME_BYTES = 4096  # what a name costs at most, however small its file
+# A name costs at most so many bytes, however small its file.
+_NAME_BYTES = 4096
 _PREFIX = "scroll-kernel-"
-_YOUNG = 60.0  # seconds in which a folder may not have been locked yet
+# A folder may be unlocked for so many seconds after its creation.
+_YOUNG = 60.0
 
 
 @functools.cache
 def default_read_only() -> tuple[str, ...]:
     """What the interpreter needs at run time, and no installed package."""
-    # only here and below: workers import this module too, and start faster without it
+    # Imported here and below, because workers import this module too and start faster without.
     import sysconfig
 
-    # of the interpreter that a virtual environment was made from
+    # The folders of the interpreter that a virtual environment was made from.
     base = {
         "base": sys.base_prefix,
         "platbase": sys.base_exec_prefix,
         "installed_base": sys.base_prefix,
     }
     libraries = {sysconfig.get_path(name, vars=base) for name in ("stdlib", "platstdlib")}
-    if os.path.isdir(
-        f"{sys.base_prefix}/conda-meta"
-    ):  # its shared libraries lie beside those of its packages
+    if os.path.isdir(f"{sys.base_prefix}/conda-meta"):
+        # The shared libraries of conda's Python lie beside those of its packages.
         libraries.add(f"{sys.base_prefix}/lib")
     return _existing(libraries | set(_SYSTEM) | _shared_libraries())
 
@@ -216,21 +216,21 @@ def site_packages() -> tuple[str, ...]:
     """The folders of installed packages that this interpreter sees."""
     import sysconfig
 
-    known = {*site.getsitepackages(), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    folders = set(site.getsitepackages())
+    folders |= {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     if site.ENABLE_USER_SITE:
-        known.add(site.getusersitepackages())
-    return _existing({path for path in known if path in sys.path})
+        folders.add(site.getusersitepackages())
+    return _existing({path for path in folders if path in sys.path})
 
 
 def package_paths(packages: Iterable[str]) -> tuple[str, ...]:
-    """Where these packages lie: names are looked up as this interpreter would, without importing
-    them.
+    """The paths of these packages. Names are looked up without importing the packages.
 
-    Raises KernelUnavailable for one that is not there.
+    Raises KernelUnavailable for a package that is not there.
     """
-    import importlib.util  # only here: workers import this module too, and start faster without it
+    import importlib.util
 
-    found: list[str] = []
+    locations: list[str] = []
     for package in packages:
         paths = [os.path.abspath(package)] if "/" in package else []
         if not paths and package.partition(".")[0].isidentifier():
@@ -244,10 +244,9 @@ def package_paths(packages: Iterable[str]) -> tuple[str, ...]:
                 "Install it, or name its path.",
             )
         for path in paths:
-            found += [
-                real for real in (path, f"{path}.libs") if os.path.exists(real)
-            ]  # wheels keep libraries there
-    return tuple(dict.fromkeys(found))
+            # Wheels have their shared libraries beside the package.
+            locations += [place for place in (path, f"{path}.libs") if os.path.exists(place)]
+    return tuple(dict.fromkeys(locations))
 
 
 def make_importable(packages: Iterable[str]) -> None:
@@ -270,29 +269,26 @@ def make_importable(packages: Iterable[str]) -> None:
         @staticmethod
         def find_spec(name: str, *_: object) -> ModuleSpec | None:
             file = modules.get(name)
-            within = [os.path.dirname(file)] if file and file.endswith("/__init__.py") else None
-            return (
-                importlib.util.spec_from_file_location(
-                    name, file, submodule_search_locations=within
-                )
-                if file
-                else None
+            if not file:
+                return None
+            within = [os.path.dirname(file)] if file.endswith("/__init__.py") else None
+            return importlib.util.spec_from_file_location(
+                name, file, submodule_search_locations=within
             )
 
     sys.meta_path.append(PackageFinder)
 
 
 def lies_in(path: str, trees: Iterable[str]) -> bool:
-    """Whether a path is one of these trees or lies inside one; all are absolute and without
-    symbolic links.
+    """Whether a path is one of these trees or lies inside one.
+
+    All are absolute and without symbolic links.
     """
     return any(path == tree or path.startswith(tree.rstrip("/") + "/") for tree in trees)
 
 
 def _shared_libraries() -> set[str]:
-    """The system's library folders, found by where this process has its C library from, and
-    libpython.
-    """
+    """The system's library folders, where this process has its C library from, and libpython."""
     try:
         with open("/proc/self/maps") as maps:
             files = {line[line.index("/") :].rstrip("\n") for line in maps if "/" in line}
@@ -314,7 +310,7 @@ def _existing(paths: set[str]) -> tuple[str, ...]:
 
 
 def space_used(folder: str) -> int:
-    """Blocks of all files, and something for each name; OSError where a part of it cannot be seen."""
+    """The bytes of all files and names in a folder; OSError if a part of it cannot be seen."""
     used, pending = 0, [folder]
     while pending:
         try:
@@ -324,7 +320,8 @@ def space_used(folder: str) -> int:
                     used += _NAME_BYTES + info.st_blocks * 512
                     if stat.S_ISDIR(info.st_mode):
                         pending.append(entry.path)
-        except FileNotFoundError:  # removed while we looked
+        except FileNotFoundError:
+            # It was removed meanwhile.
             continue
     return used
 
@@ -351,9 +348,7 @@ def remove_scratch(folder: str) -> None:
 
 
 def _empty(folder: int, top: int) -> list[str]:
-    """Remove the files of one folder and move its folders to the top; the names that they have
-    there.
-    """
+    """Remove the files of one folder and move its folders to the top. Returns their new names."""
     moved: list[str] = []
     for name in os.listdir(folder):
         if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
@@ -366,7 +361,10 @@ def _empty(folder: int, top: int) -> list[str]:
 
 
 class ScratchFolder:
-    """A fresh folder, locked while this object is open, in the system's temporary folder or another."""
+    """A new scratch folder, locked while this object is open.
+
+    It is in `parent`, or in the system's temporary folder.
+    """
 
     def __init__(self, parent: str = "") -> None:
         # Imported here, because workers import this module too and start faster without.
@@ -379,7 +377,8 @@ class ScratchFolder:
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # what cannot be removed now, a later kernel tries again
+        # If the folder cannot be removed now, a later kernel tries again.
+        with contextlib.suppress(OSError):
             remove_scratch(self.path)
         os.close(self._lock)
 

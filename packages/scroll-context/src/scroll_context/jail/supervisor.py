@@ -37,11 +37,12 @@ from scroll_context.jail.spec import JailSpec, space_used
 
 _LOOK_SECONDS = 0.1
 _MEMORY_SLACK = 64 << 20
-_CPU_GRACE = max(
-    2.0, float(os.cpu_count() or 1)
-)  # seconds past the budget in which SIGXCPU may stop a cell
-_NOTIFICATION_BYTES = 80  # struct seccomp_notif: it begins with the id of the request
-_ANSWER = struct.Struct("=QqiI")  # struct seccomp_notif_resp: id, value, error, flags
+# Seconds past the budget in which SIGXCPU may stop a cell.
+_CPU_GRACE = max(2.0, float(os.cpu_count() or 1))
+# The size of struct seccomp_notif, which begins with the id of the request.
+_NOTIFICATION_BYTES = 80
+# struct seccomp_notif_resp: id, value, error, flags.
+_ANSWER = struct.Struct("=QqiI")
 _RECEIVE, _SEND, _CONTINUE = 0xC0502100, 0xC0182101, 1
 _START_SECONDS = 0.01
 _OVERFLOW = 2
@@ -56,8 +57,9 @@ class Link(NamedTuple):
     control: socket.socket
 
     def hand_over(self, listener: int) -> None:
-        """Give the supervisor the descriptor on which the kernel announces threads; wait until it
-        watches.
+        """Give the supervisor the descriptor on which the kernel announces threads.
+
+        Returns when the supervisor watches it.
         """
         socket.send_fds(self.control, [b"listener"], [listener])
         os.close(listener)
@@ -68,7 +70,8 @@ class Link(NamedTuple):
 
 def split(spec: JailSpec, watch_scratch: bool, report_pid: Callable[[int], None]) -> Link:
     """Fork. Returns in the child only; the parent becomes the supervisor and never returns."""
-    os.close(os.pidfd_open(os.getpid()))  # what the supervisor relies on; a container may refuse it
+    # The supervisor needs pidfd_open, which a container may refuse.
+    os.close(os.pidfd_open(os.getpid()))
     outer, inner = socket.socketpair()
     child = os.fork()
     if child:
@@ -77,7 +80,8 @@ def split(spec: JailSpec, watch_scratch: bool, report_pid: Callable[[int], None]
     outer.close()
     die_with_parent()
     message = inner.recv(32)
-    if not message:  # the supervisor died already; if it dies later, `hand_over` fails
+    if not message:
+        # The supervisor has died already. If it dies later, `hand_over` fails.
         os._exit(_STATUS_OF_A_BROKEN_SUPERVISOR)
     return Link(int(message), inner)
 
@@ -93,9 +97,8 @@ def _guard(
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         report_pid(child)
-        control.sendall(
-            str(child).encode()
-        )  # it goes on meanwhile, and waits for the rest in `hand_over`
+        # The child continues meanwhile, and waits for the rest in `hand_over`.
+        control.sendall(str(child).encode())
         close_inherited({control.fileno()})
         drop_capabilities()
         die_with_parent()
@@ -122,8 +125,9 @@ def _mirror(status: int) -> NoReturn:
 
 
 class _Watch:
-    """The duties of the supervisor towards one child, which it has not reaped: its number cannot be
-    reused.
+    """The duties of the supervisor towards one child.
+
+    The child is not reaped yet, so its number cannot be reused.
     """
 
     def __init__(self, child: int, spec: JailSpec, watch_scratch: bool) -> None:
@@ -150,7 +154,8 @@ class _Watch:
                 if time.monotonic() >= next_look:
                     self._look()
                     next_look = time.monotonic() + _LOOK_SECONDS
-            except OSError:  # it may have ended meanwhile; anything else is a fault
+            except OSError:
+                # The child may have ended meanwhile; anything else is a fault.
                 if not select.select([ended], [], [], 0)[0]:
                     raise
 
@@ -164,9 +169,11 @@ class _Watch:
             (identity,) = struct.unpack_from("=Q", request)
             error, flags = (0, _CONTINUE) if granted else (-errno.EAGAIN, 0)
             fcntl.ioctl(listener, _SEND, _ANSWER.pack(identity, 0, error, flags))
-        except FileNotFoundError:  # a signal took the thread out of the call meanwhile
+        except FileNotFoundError:
+            # A signal took the thread out of the call meanwhile.
             return
-        if granted:  # wait until it is there before the next is counted
+        if granted:
+            # The next thread is counted when this one is there.
             deadline = time.monotonic() + _START_SECONDS
             while self._threads() <= threads and time.monotonic() < deadline:
                 time.sleep(0)
@@ -178,9 +185,8 @@ class _Watch:
             return
         self._cpu_seen = used
         if used > cpu_budget(self._child) + _CPU_GRACE:
-            os.kill(
-                self._child, signal.SIGKILL
-            )  # SIGXCPU has been sent meanwhile, and did not stop it
+            # SIGXCPU has been sent meanwhile and did not stop it.
+            os.kill(self._child, signal.SIGKILL)
         memory = self._memory()
         if memory is None or memory > self._limits.memory_bytes + _MEMORY_SLACK:
             os.kill(self._child, signal.SIGKILL)
@@ -193,10 +199,9 @@ class _Watch:
         return os.stat(f"/proc/{self._child}/task").st_nlink - 2
 
     def _memory(self) -> int | None:
-        """Memory that is neither a file's nor another process's, swapped out or not; whatever it
-        may do or not.
+        """Memory that belongs to neither a file nor another process, swapped out or not.
 
-        None when there is no figure: the first thread has ended by itself, and others go on unseen.
+        None when there is no figure: the first thread has ended, and others continue unseen.
         """
         with open(f"/proc/{self._child}/status", "rb") as status:
             held = [
@@ -213,9 +218,7 @@ class _Watch:
         return 0
 
     def _bound(self, scratch: str) -> None:
-        """No file may grow once the folder is full; one that overflows all the same costs the
-        kernel its life.
-        """
+        """Forbid files to grow once the folder is full, and kill a child that overflows it."""
         used = self._scratch_used(scratch)
         if used >= _OVERFLOW * self._limits.scratch_bytes:
             os.kill(self._child, signal.SIGKILL)
@@ -240,7 +243,8 @@ class _Watch:
 
         A map is counted as far as it reaches, holes included.
         """
-        held: dict[int, int] = {}  # inode -> bytes
+        # Bytes by inode.
+        held: dict[int, int] = {}
         folder = f"/proc/{self._child}/fd"
         for descriptor in os.listdir(folder):
             with contextlib.suppress(FileNotFoundError):

@@ -37,11 +37,15 @@ Numbers = dict[str, tuple[int | None, int | None]]
 
 def _table(*groups: str) -> Numbers:
     """Rows of the form `name=x86_64/aarch64`, with `-` where an architecture has no such call."""
-    rows = (re.split("[=/]", row) for group in groups for row in group.split())
-    return {
-        name: (None if x86 == "-" else int(x86), None if arm == "-" else int(arm))
-        for name, x86, arm in rows
-    }
+    table: Numbers = {}
+    for row in " ".join(groups).split():
+        name, x86, arm = re.split("[=/]", row)
+        table[name] = (_number_or_none(x86), _number_or_none(arm))
+    return table
+
+
+def _number_or_none(text: str) -> int | None:
+    return None if text == "-" else int(text)
 
 
 # Allowed whatever the arguments: each acts on the caller's own memory, descriptors, threads and
@@ -49,20 +53,23 @@ def _table(*groups: str) -> Numbers:
 PLAIN = _table(
     # files by descriptor
     """
-    read=0/63 write=1/64 close=3/57 fstat=5/80 lseek=8/62 pread64=17/67 pwrite64=18/68 readv=19/65 writev=20/66
-    preadv=295/69 pwritev=296/70 dup=32/23 dup2=33/- dup3=292/24 fsync=74/82 fdatasync=75/83 ftruncate=77/46
-    fadvise64=221/223 getdents=78/- getdents64=217/61 fstatfs=138/44 copy_file_range=326/285
+    read=0/63 write=1/64 close=3/57 fstat=5/80 lseek=8/62 pread64=17/67 pwrite64=18/68
+    readv=19/65 writev=20/66 preadv=295/69 pwritev=296/70 dup=32/23 dup2=33/- dup3=292/24
+    fsync=74/82 fdatasync=75/83 ftruncate=77/46 fadvise64=221/223 getdents=78/-
+    getdents64=217/61 fstatfs=138/44 copy_file_range=326/285
     """,
     # files by path
     """
-    stat=4/- lstat=6/- newfstatat=262/79 statx=332/291 access=21/- faccessat=269/48 faccessat2=439/439
-    readlink=89/- readlinkat=267/78 getcwd=79/17 chdir=80/49 fchdir=81/50 mkdir=83/- mkdirat=258/34 rmdir=84/-
+    stat=4/- lstat=6/- newfstatat=262/79 statx=332/291 access=21/- faccessat=269/48
+    faccessat2=439/439 readlink=89/- readlinkat=267/78 getcwd=79/17 chdir=80/49 fchdir=81/50
+    mkdir=83/- mkdirat=258/34 rmdir=84/-
     unlink=87/- unlinkat=263/35 rename=82/- renameat=264/38 umask=95/166
     """,
     # waiting
     """
-    poll=7/- ppoll=271/73 select=23/- pselect6=270/72 epoll_create1=291/20 epoll_ctl=233/21 epoll_wait=232/-
-    epoll_pwait=281/22 eventfd2=290/19 pipe=22/- pipe2=293/59 shutdown=48/210 getsockname=51/204
+    poll=7/- ppoll=271/73 select=23/- pselect6=270/72 epoll_create1=291/20 epoll_ctl=233/21
+    epoll_wait=232/- epoll_pwait=281/22 eventfd2=290/19 pipe=22/- pipe2=293/59 shutdown=48/210
+    getsockname=51/204
     getpeername=52/205
     """,
     # memory
@@ -71,25 +78,27 @@ PLAIN = _table(
     """,
     # threads and signals of its own
     """
-    exit=60/93 exit_group=231/94 futex=202/98 sched_yield=24/124 set_robust_list=273/99 set_tid_address=218/96
-    rseq=334/293 getcpu=309/168 rt_sigprocmask=14/135 rt_sigreturn=15/139 rt_sigpending=127/136
-    rt_sigtimedwait=128/137 rt_sigsuspend=130/133 sigaltstack=131/132 restart_syscall=219/128 pause=34/-
-    alarm=37/- getitimer=36/102 setitimer=38/103
+    exit=60/93 exit_group=231/94 futex=202/98 sched_yield=24/124 set_robust_list=273/99
+    set_tid_address=218/96 rseq=334/293 getcpu=309/168 rt_sigprocmask=14/135
+    rt_sigreturn=15/139 rt_sigpending=127/136
+    rt_sigtimedwait=128/137 rt_sigsuspend=130/133 sigaltstack=131/132 restart_syscall=219/128
+    pause=34/- alarm=37/- getitimer=36/102 setitimer=38/103
     """,
     # clocks and facts about itself
     """
     nanosleep=35/101 gettimeofday=96/169 time=201/- times=100/153 getrandom=318/278 getpid=39/172
-    getppid=110/173 gettid=186/178 getpgrp=111/- getuid=102/174 geteuid=107/175 getgid=104/176 getegid=108/177
-    getgroups=115/158 getrlimit=97/163 getrusage=98/165 sysinfo=99/179 uname=63/160
+    getppid=110/173 gettid=186/178 getpgrp=111/- getuid=102/174 geteuid=107/175 getgid=104/176
+    getegid=108/177 getgroups=115/158 getrlimit=97/163 getrusage=98/165 sysinfo=99/179 uname=63/160
     """,
 )
 
 # Allowed for some arguments only: see `_rules`.
 CHECKED = _table(
     """
-    open=2/- openat=257/56 creat=85/- mmap=9/222 fcntl=72/25 ioctl=16/29 rt_sigaction=13/134 fallocate=285/47
-    sendto=44/206 recvfrom=45/207 getsockopt=55/209 clone=56/220 clone3=435/435 close_range=436/436 kill=62/129
-    tgkill=234/131 prctl=157/167 prlimit64=302/261 sched_getaffinity=204/123 socketpair=53/199 renameat2=316/276
+    open=2/- openat=257/56 creat=85/- mmap=9/222 fcntl=72/25 ioctl=16/29 rt_sigaction=13/134
+    fallocate=285/47 sendto=44/206 recvfrom=45/207 getsockopt=55/209 clone=56/220 clone3=435/435
+    close_range=436/436 kill=62/129 tgkill=234/131 prctl=157/167 prlimit64=302/261
+    sched_getaffinity=204/123 socketpair=53/199 renameat2=316/276
     clock_nanosleep=230/115 clock_gettime=228/113 clock_getres=229/114
     """
 )
@@ -97,8 +106,9 @@ CHECKED = _table(
 # Used to build the jail and to test it from inside, refused to model code.
 BUILDING = _table(
     """
-    capget=125/90 capset=126/91 pivot_root=155/41 unshare=272/97 seccomp=317/277 mount_setattr=442/442
-    landlock_create_ruleset=444/444 landlock_add_rule=445/445 landlock_restrict_self=446/446 execve=59/221
+    capget=125/90 capset=126/91 pivot_root=155/41 unshare=272/97 seccomp=317/277
+    mount_setattr=442/442 landlock_create_ruleset=444/444 landlock_add_rule=445/445
+    landlock_restrict_self=446/446 execve=59/221
     memfd_create=319/279 ptrace=101/117 setrlimit=160/164 socket=41/198
     """
 )
@@ -121,8 +131,12 @@ def machine() -> str:
 def numbers(arch: str) -> dict[str, int]:
     """Every named call that `arch` has."""
     column = _COLUMN[arch]
-    rows = {**PLAIN, **CHECKED, **BUILDING}
-    return {name: row[column] for name, row in rows.items() if row[column] is not None}  # type: ignore[misc]
+    calls: dict[str, int] = {}
+    for name, row in {**PLAIN, **CHECKED, **BUILDING}.items():
+        call = row[column]
+        if call is not None:
+            calls[name] = call
+    return calls
 
 
 def number(name: str) -> int:
@@ -200,37 +214,16 @@ _SET_ID_BITS = 0o6000
 _MAP_SHARED, _MAP_ANONYMOUS, _MAP_GROWSDOWN, _MAP_HUGETLB = 0x1, 0x20, 0x100, 0x40000
 _CLOSE_RANGE_UNSHARE = 2
 _PR_SET_NAME, _PR_GET_NAME, _PR_SET_VMA = 15, 16, 0x53564D41
-_IOCTLS = (
-    0x5401,  # TCGETS, for isatty
-    0x5413,  # TIOCGWINSZ
-    0x541B,  # FIONREAD
-    0x5421,  # FIONBIO
-    0x5450,  # FIONCLEX
-    0x5451,  # FIOCLEX
-)
-_FCNTLS = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    1030,
-    1032,
-)  # dup, flags, locks with an owner; never F_SETOWN or F_SETSIG
-_SOCKET_OPTIONS = (
-    3,
-    4,
-    7,
-    8,
-    30,
-    38,
-    39,
-)  # type, error, buffers, accepting, protocol, domain; never the peer
-_RENAME_FLAGS = (0, 1, 2)  # not RENAME_WHITEOUT, which leaves a device behind
-_CLOCKS_OF_OTHERS = 0xFFFFFFF0  # a negative number names a process, a thread or a descriptor
+# TCGETS (for isatty), TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX and FIOCLEX.
+_IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+# Duplicates, flags and locks with an owner; never F_SETOWN or F_SETSIG.
+_FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032)
+# Type, error, buffers, accepting, protocol and domain; never the peer.
+_SOCKET_OPTIONS = (3, 4, 7, 8, 30, 38, 39)
+# RENAME_WHITEOUT is not among these: it leaves a device behind.
+_RENAME_FLAGS = (0, 1, 2)
+# A negative number names a process, a thread or a descriptor.
+_CLOCKS_OF_OTHERS = 0xFFFFFFF0
 _X32_BIT = 0x40000000
 
 
@@ -252,8 +245,10 @@ def _if_any_bit(bits: int, verdict: Instruction) -> Program:
 
 def _only(argument: int, values: tuple[int, ...]) -> Program:
     """Allow when the low half of the argument, an int for the kernel, is one of the values."""
-    tests = [step for value in values for step in _if_equal(value, ALLOW)]
-    return [_low(argument), *tests, DENY]
+    program = [_low(argument)]
+    for value in values:
+        program += _if_equal(value, ALLOW)
+    return [*program, DENY]
 
 
 def _unless_bits(argument: int, bits: int) -> Program:
@@ -310,10 +305,8 @@ def _mmap_rule() -> Program:
 def _rules(pid: int) -> dict[str, Program]:
     """What each checked call may do. `pid` is this process as it sees itself."""
     own = (0, pid)
-    kept_handlers = (
-        signal.SIGINT,
-        signal.SIGXCPU,
-    )  # they may be read; the worker has set them for good
+    # The worker has set these handlers for good. They may only be read.
+    fixed_handlers = (signal.SIGINT, signal.SIGXCPU)
     return {
         "open": _open_rule(1),
         "openat": _open_rule(2),
@@ -321,10 +314,9 @@ def _rules(pid: int) -> dict[str, Program]:
         "mmap": _mmap_rule(),
         "fcntl": _only(1, _FCNTLS),
         "ioctl": _only(1, _IOCTLS),
-        "rt_sigaction": [*_unless_among(0, kept_handlers, ALLOW), *_null(1)],
-        "fallocate": [
-            UNSUPPORTED
-        ],  # reserves a disk faster than the supervisor looks; the C library writes instead
+        "rt_sigaction": [*_unless_among(0, fixed_handlers, ALLOW), *_null(1)],
+        # It reserves a disk faster than the supervisor looks. The C library writes instead.
+        "fallocate": [UNSUPPORTED],
         "sendto": [_low(3), *_if_any_bit(socket.MSG_OOB, DENY), *_null(4)],
         "recvfrom": _unless_bits(3, socket.MSG_OOB),
         "getsockopt": [*_unless_among(1, (socket.SOL_SOCKET,), DENY), *_only(2, _SOCKET_OPTIONS)],

@@ -12,7 +12,8 @@ that a cell that has to be killed still shows how far it came; after those, text
 A cell that prints without end is stopped at a limit.
 """
 
-import _symtable  # type: ignore[import-not-found]  # `symtable` wraps this in objects, which are slow
+# The module `symtable` wraps `_symtable` in objects, which are slow.
+import _symtable  # type: ignore[import-not-found]
 import ast
 import io
 import linecache
@@ -33,7 +34,8 @@ from scroll_context.kernel.results import CellError
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-_EAGER = 4  # writes of a cell that are sent at once
+# So many writes of a cell are sent at once.
+_EAGER = 4
 _BATCH_BYTES = 1 << 15
 _BATCH_SECONDS = 0.05
 _PIECE = 1 << 20
@@ -174,7 +176,8 @@ _CO_COROUTINE = 0x80
 _TRACEBACK_CHARS = 8_000
 _MESSAGE_CHARS = 4_000
 _PREFIX = "<cell "
-_SOURCES_KEPT = 1000  # of the newest cells, for the lines in tracebacks
+# How many of the newest cells have their source at hand, for the lines in tracebacks.
+_MOST_SOURCES = 1000
 _GLOBAL = (_symtable.GLOBAL_EXPLICIT, _symtable.GLOBAL_IMPLICIT)
 _ASSIGNED = _symtable.DEF_LOCAL | _symtable.DEF_IMPORT
 # Since Python 3.12 a comprehension has no symbol table of its own. Its names are entered into the
@@ -182,10 +185,10 @@ _ASSIGNED = _symtable.DEF_LOCAL | _symtable.DEF_IMPORT
 # for which `_symtable` has no name.
 _INLINED = version_info >= (3, 12)
 _ITERATED = 2 << 8
-_AUGMENTED = re.compile(r"[-+*/%&|^@<>]=")  # which the symbol tables do not count as reading
-_OWN_NAMES = re.compile(
-    r"\bscroll_context\.kernel\.\w+\.(?=[A-Z])"
-)  # of exceptions that the worker defines
+# The symbol tables do not count augmented assignments as reading.
+_AUGMENTED = re.compile(r"[-+*/%&|^@<>]=")
+# The prefix of exceptions that the worker defines.
+_OWN_NAMES = re.compile(r"\bscroll_context\.kernel\.\w+\.(?=[A-Z])")
 
 
 class NamesUsed(msgspec.Struct, frozen=True):
@@ -197,14 +200,14 @@ class NamesUsed(msgspec.Struct, frozen=True):
 
 _NO_NAMES = NamesUsed(frozenset(), frozenset())
 NOT_COMPILED = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
-"""What looking at a source raises that cannot be compiled, or that is too large to be looked at."""
+"""Errors for a source that cannot be compiled, or is too large to be examined."""
 
 
 def names_used(source: str, filename: str, existing: Container[str]) -> NamesUsed:
-    """What `source` reads of the values that are there before it runs, and what it binds.
+    """The existing names that `source` reads, and the names that it binds.
 
-    Told by the compiler's symbol tables, of the functions and classes in it as well. What it does
-    by way of `globals()` or of another name for an object does not show here.
+    The compiler's symbol tables tell, also for the functions and classes in the source. Access by
+    `globals()`, or by another name for an object, does not show here.
     """
     read: set[str] = set()
     bound: set[str] = set()
@@ -232,9 +235,7 @@ def names_used(source: str, filename: str, existing: Container[str]) -> NamesUse
 
 
 def names_read_later(source: str, filename: str) -> frozenset[str]:
-    """The names of the namespace that functions, classes and generators in `source` read whenever
-    they are run.
-    """
+    """The names that functions, classes and generators in `source` read whenever they run."""
     names: set[str] = set()
     tables = list(_symtable.symtable(source, filename, "exec").children)
     while tables:
@@ -248,15 +249,18 @@ def names_read_later(source: str, filename: str) -> frozenset[str]:
 
 
 def _read_elsewhere(tree: ast.Module) -> set[str]:
-    """Names that are read where the symbol tables do not say so: in augmented assignments and in
-    comprehensions.
+    """Names that are read in augmented assignments and comprehensions.
+
+    The symbol tables do not show these.
     """
     read: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
             read.add(node.target.id)
         elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp):
-            iterated = {name for part in node.generators for name in _targets(part.target)}
+            iterated: set[str] = set()
+            for generator in node.generators:
+                iterated.update(_targets(generator.target))
             names = {
                 part.id
                 for part in ast.walk(node)
@@ -267,34 +271,37 @@ def _read_elsewhere(tree: ast.Module) -> set[str]:
 
 
 def bound_before_read(tree: ast.Module, names: Iterable[str], source: str) -> set[str]:
-    """Those of the names that a cell surely binds before anything in it reads them: their old
-    values are not seen.
+    """Those of the names that a cell surely binds before anything in it reads them.
+
+    The cell does not see their old values.
     """
     undecided = set(names)
     fresh: set[str] = set()
     lines = source.split("\n") if source.isascii() and "\r" not in source else []
-    end = 1  # the line on which the statement before ends
+    # The line on which the previous statement ends.
+    end = 1
     for statement in tree.body:
         if not undecided:
             break
         begin, end = end, statement.end_lineno or end
-        text = "\n".join(lines[begin - 1 : end])  # with what stands before it, as decorators do
+        # The text includes what precedes the statement, such as decorators.
+        text = "\n".join(lines[begin - 1 : end])
         if lines and not any(name in text for name in undecided):
-            continue  # most statements are passed over so, without a look at their parts
+            # Most statements are skipped so, without a look at their parts.
+            continue
         targets: list[ast.expr] = []
         if isinstance(statement, ast.Assign):
             targets = statement.targets
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
             targets = [statement.target]
-        direct = {name for target in targets for name in _targets(target)}
-        found = [
-            node
-            for node in ast.walk(statement)
-            if isinstance(node, ast.Name) and node.id in undecided
-        ]
-        undecided -= {
-            node.id for node in found if not (node.id in direct and isinstance(node.ctx, ast.Store))
-        }
+        direct: set[str] = set()
+        for target in targets:
+            direct.update(_targets(target))
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name):
+                is_bound_here = node.id in direct and isinstance(node.ctx, ast.Store)
+                if not is_bound_here:
+                    undecided.discard(node.id)
         fresh |= direct & undecided
         undecided -= direct
     return fresh
@@ -303,9 +310,11 @@ def bound_before_read(tree: ast.Module, names: Iterable[str], source: str) -> se
 def _targets(target: ast.expr) -> list[str]:
     if isinstance(target, ast.Name):
         return [target.id]
+    names: list[str] = []
     if isinstance(target, ast.Tuple | ast.List):
-        return [name for element in target.elts for name in _targets(element)]
-    return []
+        for element in target.elts:
+            names += _targets(element)
+    return names
 
 
 class CellRunner:
@@ -324,7 +333,7 @@ class CellRunner:
         """Execute `source`. Whatever it raises ends here, as a CellError."""
         filename = f"{_PREFIX}{cell}>"
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-        linecache.cache.pop(f"{_PREFIX}{cell - _SOURCES_KEPT}>", None)
+        linecache.cache.pop(f"{_PREFIX}{cell - _MOST_SOURCES}>", None)
         try:
             code = compile(source, filename, "exec", _FLAGS, dont_inherit=True)
         except NOT_COMPILED as error:
@@ -333,7 +342,8 @@ class CellRunner:
         try:
             if self._names_a_variable(code):
                 used = names_used(source, filename, self._namespace)
-        except NOT_COMPILED:  # too large to look at, but not to run
+        except NOT_COMPILED:
+            # The source is too large to be examined, but not to run.
             pass
         return self._execute(code), used
 
@@ -361,7 +371,8 @@ class CellRunner:
             else:
                 exec(code, self._namespace)
         except BaseException as error:  # noqa: BLE001 - the border to foreign code
-            settrace(None)  # before anything that a trace function of the cell could see
+            # A trace function of the cell must not see anything from here on.
+            settrace(None)
             setprofile(None)
             return self._report(error)
         finally:
@@ -371,7 +382,8 @@ class CellRunner:
         return None
 
     def _await(self, code: CodeType) -> None:
-        import asyncio  # late, because most kernels never need it and it is slow to import
+        # Imported late: most kernels never need asyncio, and it is slow to import.
+        import asyncio
 
         loop = self._loop
         if loop is None or loop.is_closed():
@@ -418,22 +430,20 @@ def limit_of(error: BaseException) -> str:
 
 def error_of(error: BaseException) -> CellError:
     """An exception as plain text, without the worker's own frames."""
-    shown = TracebackException(
+    trace = TracebackException(
         type(error), error, _from_first_cell(error.__traceback__), capture_locals=False
     )
-    _hide_worker(shown)
-    text = _OWN_NAMES.sub("", "".join(shown.format()))
+    _hide_worker(trace)
+    text = _OWN_NAMES.sub("", "".join(trace.format()))
     # Without the lines of source that a SyntaxError shows: those are in the traceback.
     described = [
         line for line in format_exception_only(type(error), error) if not line.startswith("  ")
     ]
     message = _OWN_NAMES.sub("", "".join(described).strip())
     kind = type(error)
-    name = (
-        kind.__qualname__
-        if kind.__module__ in ("builtins", "__main__")
-        else f"{kind.__module__}.{kind.__qualname__}"
-    )
+    name = kind.__qualname__
+    if kind.__module__ not in ("builtins", "__main__"):
+        name = f"{kind.__module__}.{name}"
     name = _OWN_NAMES.sub("", name)
     return CellError(
         _shorten(name, 250),
@@ -449,18 +459,18 @@ def _from_first_cell(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
-def _hide_worker(shown: TracebackException | None) -> None:
+def _hide_worker(outermost: TracebackException) -> None:
     """Drop the frames of this package, in the causes and contexts too."""
     folder = __file__.rpartition("/")[0]
-    pending = [shown]
+    pending: list[TracebackException | None] = [outermost]
     seen: set[int] = set()
     while pending:
-        one = pending.pop()
-        if one is None or id(one) in seen:
+        trace = pending.pop()
+        if trace is None or id(trace) in seen:
             continue
-        seen.add(id(one))
-        one.stack[:] = [frame for frame in one.stack if not frame.filename.startswith(folder)]
-        pending += [one.__cause__, one.__context__, *(one.exceptions or ())]
+        seen.add(id(trace))
+        trace.stack[:] = [frame for frame in trace.stack if not frame.filename.startswith(folder)]
+        pending += [trace.__cause__, trace.__context__, *(trace.exceptions or ())]
 
 
 def _shorten(text: str, limit: int) -> str:

@@ -20,7 +20,8 @@ As in all modules of the worker, what is needed from others is imported by name:
 `threading.Lock` to None breaks its own threads only.
 """
 
-import _signal  # type: ignore[import-not-found]  # `signal` wraps this in enumerations, which are slow
+# The module `signal` wraps `_signal` in enumerations, which are slow.
+import _signal  # type: ignore[import-not-found]
 import builtins
 import ctypes
 import itertools
@@ -91,7 +92,8 @@ class Interrupts:
         self._strikes = 0
         self._held: BaseException | None = None
         self._main = get_ident()
-        self._handler = self._on_signal  # one object, so that it can be told from another
+        # It is always the same object, so that another handler can be recognised.
+        self._handler = self._on_signal
         self.protect(globals())
 
     def protect(self, module_globals: dict[str, Any]) -> None:
@@ -99,9 +101,7 @@ class Interrupts:
         self._ours.add(id(module_globals))
 
     def install(self) -> None:
-        """Take SIGINT and SIGXCPU; call again before each cell, in case the last one took them
-        away.
-        """
+        """Handle SIGINT and SIGXCPU. Called again before each cell: a cell may change this."""
         for number in _SIGNALS:
             if _signal.getsignal(number) is not self._handler:
                 _signal.signal(number, self._handler)
@@ -130,7 +130,8 @@ class Interrupts:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if not self._armed:
-            self._stop_threads()  # the time of the cell that left them running is over
+            # The time of the cell that left these threads running is over.
+            self._stop_threads()
             return
         self._strikes += 1
         exception: BaseException
@@ -152,9 +153,7 @@ class Interrupts:
         raise exception
 
     def _stop_threads(self) -> None:
-        """End the other threads of the cell as well, silently; one inside the worker's code is left
-        alone.
-        """
+        """End the other threads of the cell, except a thread that is inside the worker's code."""
         for ident, frame in _current_frames().items():
             if ident != self._main and id(frame.f_globals) not in self._ours:
                 _api.PyThreadState_SetAsyncExc(ident, SystemExit)
@@ -168,7 +167,8 @@ class Interrupts:
         """
         frame = _getframe(1)
         if not self._armed or id(frame.f_globals) in self._ours:
-            return False  # go on
+            # The interpreter continues.
+            return False
         raise KeyboardInterrupt(
             "the cell was interrupted, and went on; it was stopped at the next line"
         )
@@ -176,7 +176,8 @@ class Interrupts:
 
 # the wire -----------------------------------------------------------------------------------------
 
-_REQUESTS = 0  # the key under which the host's requests wait; calls count from 1
+# The key under which the host's requests wait; calls count from 1.
+_REQUESTS = 0
 _ANSWERS = (CallReply, CallRefusal)
 _SMALL = 16_384
 
@@ -333,7 +334,8 @@ class Channel:
         except BlockingIOError:
             return
         except (EOFError, OSError):
-            _exit(0)  # the host is gone, and with it every reason to go on
+            # The host has ended, so there is no reason to continue.
+            _exit(0)
 
     def _deliver(self, message: Any) -> None:
         key = message.id if isinstance(message, _ANSWERS) else _REQUESTS

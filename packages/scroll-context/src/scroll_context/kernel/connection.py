@@ -135,28 +135,30 @@ class Connection:
 
 
 def _lost(error: EOFError | OSError) -> KernelDied:
-    if isinstance(
-        error, EOFError | ConnectionError
-    ):  # which of them depends on whether it had read all it was sent
+    # Which of the two it is depends on whether the process had read all messages.
+    if isinstance(error, EOFError | ConnectionError):
         return KernelDied("the kernel process ended")
     return KernelDied(f"the connection to the kernel process broke: {error}")
 
 
 MAX_OPEN = 64
-MOST_SEQS = (
-    100_000  # events that a cell was given and that are remembered; an erasure looks for them
-)
+MOST_SEQS = 100_000
+"""How many events that a cell read are remembered. An erasure looks for them."""
 _MAX_REFUSALS = 1000
-_LAST_SECONDS = 0.5  # for all calls together that still run when the worker is closed
-_SMALL = 1_024  # bytes of arguments that cannot do any harm
+# The time for all calls together that still run when the worker is closed.
+_LAST_SECONDS = 0.5
+# Arguments of so many bytes cannot do any harm.
+_SMALL = 1_024
 _arguments = msgspec.msgpack.Decoder(tuple[tuple[Any, ...], dict[str, Any]], ext_hook=revive)
 
 
 class _OpenCall(msgspec.Struct, frozen=True):
     deadline: float
-    size: int  # bytes of its arguments
+    # The bytes of its arguments.
+    size: int
     work: Work
-    line: int  # of the cell, as the worker says
+    # The line of the cell, as the worker reports it.
+    line: int
 
 
 class Broker:
@@ -174,16 +176,18 @@ class Broker:
         self.seconds = seconds
         self._queue: queue.SimpleQueue[tuple[int, CapabilityCall] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._taken = (
-            0  # calls that threads work on or will; one whose time is up keeps its thread busy
-        )
+        # Calls that threads work on or will work on. A call whose time is up keeps its thread busy.
+        self._unfinished = 0
         self._lock = threading.Lock()
-        self._open: dict[int, _OpenCall] = {}  # by the id that the worker gave it
+        # By the id that the worker gave to the call.
+        self._open: dict[int, _OpenCall] = {}
         self._bytes = 0
         self._refusals: deque[CallRefusal] = deque()
-        self._seqs: set[int] = set()  # at most MOST_SEQS
+        # At most MOST_SEQS.
+        self._seqs: set[int] = set()
         self._seqs_left_out = 0
-        self._lines: dict[int, set[int]] = {}  # the events by line of the cell
+        # The events by line of the cell.
+        self._lines: dict[int, set[int]] = {}
         self._lines_room = MOST_SEQS
         self._calls = 0
 
@@ -225,8 +229,8 @@ class Broker:
             self._open[message.id] = _OpenCall(deadline, size, work, message.line)
             self._bytes += size
             self._calls += 1
-            self._taken += 1
-        if len(self._threads) < min(self._taken, MAX_OPEN):
+            self._unfinished += 1
+        if len(self._threads) < min(self._unfinished, MAX_OPEN):
             thread = threading.Thread(
                 target=self._work, name=f"scroll-call-{len(self._threads) + 1}", daemon=True
             )
@@ -301,16 +305,17 @@ class Broker:
             try:
                 with task[1].work.until_sent:
                     self._run(*task)
-            # Whatever it is, such as too little memory: a call that gets no answer would hold its
-            # cell for ever. The thread that reads from the process sees the end.
+            # A call without an answer would hold its cell for ever, so any error, such as too
+            # little memory, ends the process. The thread that reads from the process sees the end.
             except BaseException:  # noqa: BLE001
                 self._process.kill()
             finally:
                 with self._lock:
-                    self._taken -= 1
+                    self._unfinished -= 1
 
     def _run(self, ident: int, call: CapabilityCall) -> None:
-        if ident not in self._open:  # its time was up before a thread was free
+        if ident not in self._open:
+            # Its time was up before a thread was free.
             return
         answer: CallReply | CallRefusal
         seqs: tuple[int, ...] = ()
@@ -328,21 +333,14 @@ class Broker:
         try:
             self._connection.send(answer)
         except FrameTooLarge as error:
-            self._connection.send(
-                CallRefusal(
-                    ident, "ValueError", f"the result is too large: {error}; ask for a part"
-                )
-            )
+            text = f"the result is too large: {error}; ask for a part"
+            self._connection.send(CallRefusal(ident, "ValueError", text))
         except UnicodeEncodeError as error:
-            self._connection.send(
-                CallRefusal(ident, "ValueError", f"the result cannot be sent: {explain(error)}")
-            )
+            text = f"the result cannot be sent: {explain(error)}"
+            self._connection.send(CallRefusal(ident, "ValueError", text))
         except MemoryError:
-            self._connection.send(
-                CallRefusal(
-                    ident, "MemoryError", "the host has no memory for the result; ask for a part"
-                )
-            )
+            text = "the host has no memory for the result; ask for a part"
+            self._connection.send(CallRefusal(ident, "MemoryError", text))
 
     def _finish(self, ident: int, seqs: tuple[int, ...]) -> bool:
         """Close a call; False when it was closed already."""
@@ -356,10 +354,8 @@ class Broker:
             room = MOST_SEQS - len(self._seqs)
             if len(fresh) > room:
                 self._seqs_left_out += len(fresh) - room
-                fresh = {
-                    UNKNOWN_SEQ,
-                    *sorted(fresh)[:room],
-                }  # it was given events that are not named here
+                # The cell read events that are not named here.
+                fresh = {UNKNOWN_SEQ, *sorted(fresh)[:room]}
             self._seqs |= fresh
             if seqs and self._lines_room > 0:
                 self._lines.setdefault(call.line, set()).update(seqs[: self._lines_room])

@@ -12,7 +12,8 @@ from typing import TypeGuard
 
 Seqs = frozenset[int]
 NOTHING: Seqs = frozenset()
-ANY_LINE = 0  # calls of threads, which belong to no line
+# The line of calls by threads, which belong to no line.
+ANY_LINE = 0
 
 _MUTATORS = frozenset(
     "add append appendleft extend extendleft insert setdefault update subtract write".split()
@@ -38,7 +39,8 @@ class _Flow:
     def __init__(self, lines: Mapping[int, Seqs], before: Callable[[str], Seqs]) -> None:
         self._lines = lines
         self._before = before
-        self._loops: list[Seqs] = []  # what the loops around a statement go through
+        # The events behind the values of the loops around a statement.
+        self._loops: list[Seqs] = []
         self.names: dict[str, Seqs] = {}
 
     def block(self, statements: Sequence[ast.stmt]) -> None:

@@ -68,28 +68,31 @@ WORKER_MODULE = "scroll_context.kernel.worker"
 _SETUP_SECONDS = 30.0
 _DESCRIBE_SECONDS = 5.0
 _SAVE_SECONDS = 60.0
-_NAMES_TOLD = 500  # of those that a cell bound, changed, deleted or read, in its result
+# How many of the names that a cell bound, changed, deleted or read its result has.
+_MOST_NAMES = 500
 _NOTHING = Done(0, None, (), (), (), (), ())
-_PICKLES = 4  # times the memory of a worker: what the pickles of one save may take together
-_AGAIN_SECONDS = 0.05  # between two requests to let go, when closing
+# The pickles of one save may take so many times the memory of a worker.
+_PICKLES = 4
+# The pause between two requests to stop, when closing.
+_AGAIN_SECONDS = 0.05
 _NOT_RUNNING = "the kernel is not running: call start(), or use it in a with statement"
 
 
 class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The limits that the host keeps; those of the jail are in `JailSpec.limits`."""
 
-    output_chars: int = 32_000  # of a cell's output that is shown
-    output_bytes: int = (
-        64 << 20
-    )  # of a cell's output that is kept; a cell that prints more is stopped
-    call_seconds: float = 60.0  # for each capability call
-    blob_bytes: int = 256 << 20  # for the pickle of one variable
-    packages: tuple[
-        str, ...
-    ] = ()  # that cells can import: names or paths, as in `JailSpec.packages`
-    share_fork_server: bool = (
-        True  # workers of one fork server start fast and share hash seed and address layout
-    )
+    # How much of a cell's output the model sees.
+    output_chars: int = 32_000
+    # How much of a cell's output is recorded. A cell that prints more is stopped.
+    output_bytes: int = 64 << 20
+    # The time for each capability call.
+    call_seconds: float = 60.0
+    # The size of one variable's pickle.
+    blob_bytes: int = 256 << 20
+    # Packages that cells can import: names or paths, as in `JailSpec.packages`.
+    packages: tuple[str, ...] = ()
+    # Workers of one fork server start fast, and share hash seed and address layout.
+    share_fork_server: bool = True
 
 
 class Kernel:
@@ -106,18 +109,19 @@ class Kernel:
     ) -> None:
         self._dispatch = dispatch if callable(dispatch) else dispatch_to(dispatch or {})
         self._preludes = preludes
-        self._host_names = {name for prelude in preludes for name in prelude.exports}
+        self._host_names: set[str] = set()
+        for prelude in preludes:
+            self._host_names.update(prelude.exports)
         self._blobs: BlobStore = MemoryBlobs() if blobs is None else blobs
         self._spec = spec
         self._options = options or KernelOptions()
         self._turn = threading.RLock()
-        self._stopping = (
-            threading.RLock()
-        )  # guards the next two; a signal handler may take it twice
-        self._stop: bool | None = (
-            None  # whether the cell that has the turn is to stop; None when there is no cell
-        )
-        self._running_worker: WorkerProcess | None = None  # the worker that runs it, while it does
+        # It guards the next two. A signal handler may take it twice.
+        self._stopping = threading.RLock()
+        # Whether the cell that has the turn is to stop; None when there is no cell.
+        self._stop: bool | None = None
+        # The worker that runs the cell, while it does.
+        self._running_worker: WorkerProcess | None = None
         self._worker: WorkerProcess | None = None
         self._fork_server: ForkServer | None = None
         self._scratch: ScratchFolder | None = None
@@ -125,10 +129,10 @@ class Kernel:
         self._cell = 0
         self._names = Namespace()
         self._manifest = Manifest()
-        self._send_again = (
-            False  # the last save was not kept whole: the next one must not build on it
-        )
-        self._unreported_restore: RestoreReport | None = None  # goes with the next cell's result
+        # The last save is incomplete, so the next one must not build on it.
+        self._send_again = False
+        # It goes with the next cell's result.
+        self._unreported_restore: RestoreReport | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -247,9 +251,9 @@ class Kernel:
                 manifest, cell=self._cell, python=worker.python
             )
             lost = tuple(
-                Loss(one.name, reason_text(one.reason))
-                for one in self._manifest.variables
-                if one.reason
+                Loss(variable.name, reason_text(variable.reason))
+                for variable in self._manifest.variables
+                if variable.reason
             )
             return SaveReport(
                 manifest=self._manifest,
@@ -270,31 +274,34 @@ class Kernel:
             return self._restore_saved()
 
     def replace_preludes(self, preludes: tuple[Prelude, ...], call_seconds: float) -> None:
-        """Run these preludes in the place of those that the kernel was made with: now, and in every
-        new process.
+        """Run these preludes instead of the kernel's first ones, now and in every new process.
 
-        What they call may take `call_seconds`.
+        Their capability calls may take `call_seconds`.
         """
         with self._turn:
             self._preludes = preludes
-            self._host_names.update(name for prelude in preludes for name in prelude.exports)
+            for prelude in preludes:
+                self._host_names.update(prelude.exports)
             self._options = msgspec.structs.replace(self._options, call_seconds=call_seconds)
             if self._worker is not None:
                 self._worker.broker.seconds = call_seconds
                 self._worker.prepare(Prepare(preludes, self._options.output_bytes), _SETUP_SECONDS)
 
     def close(self) -> None:
-        """End the process, and the cell that it may be running. What was not saved is gone."""
-        self._started = False  # threads that wait for a turn get none
+        """End the process, and the cell that it may be running. Unsaved variables are lost."""
+        # Threads that wait for a turn get none.
+        self._started = False
         while True:
             worker = self._worker
             if worker is not None:
-                worker.interrupt()  # a save or a restore too
+                # This stops a save or a restore too.
+                worker.interrupt()
             if self._turn.acquire(timeout=_AGAIN_SECONDS):
                 break
         try:
             self._discard()
-            self._started = False  # it may have been started meanwhile
+            # The kernel may have been started meanwhile.
+            self._started = False
             if self._fork_server is not None:
                 self._fork_server.close()
                 self._fork_server = None
@@ -310,17 +317,18 @@ class Kernel:
             done = self._ask_for_cell(worker, source, timeout)
         except KernelDied as error:
             return self._killed(worker, str(error), begun, timeout)
-        except ValueError as error:  # the source cannot be sent: it is too long, or not Unicode
+        except ValueError as error:
+            # The source cannot be sent: it is too long, or not Unicode.
             refusal = CellError(type(error).__name__, f"{type(error).__name__}: {error}")
             return CellResult(
                 cell=self._cell, ended="error", stdout="", error=refusal, restore=restore
             )
         except BaseException:
-            self._discard()  # the caller was interrupted in the middle of the conversation
+            # The caller was interrupted in the middle of the conversation.
+            self._discard()
             raise
-        result = self._result(
-            worker, begun, *_outcome(done.error, worker.stopped_for, timeout), done, restore
-        )
+        ended, cell_error = _outcome(done.error, worker.stopped_for, timeout)
+        result = self._result(worker, begun, ended, cell_error, done, restore)
         written = (*done.bound, *done.changed)
         lines = worker.broker.take_lines()
         self._names.record_cell(
@@ -337,7 +345,8 @@ class Kernel:
         try:
             done = worker.ask(Execute(self._cell, source), Done, timeout, answers_calls=True)
         finally:
-            with self._stopping:  # an interrupt must not reach what is asked of the worker next
+            # An interrupt must not reach the next request to the worker.
+            with self._stopping:
                 self._running_worker = None
         if done.cell != self._cell:
             raise KernelDied("the kernel process answered for another cell")
@@ -454,22 +463,23 @@ class Kernel:
         seqs, left_out, calls = worker.broker.take_seqs()
         left_out += max(0, len(seqs) - MAX_SEQS)
         for names in (done.bound, done.changed, done.deleted, done.read):
-            left_out += max(0, len(names) - _NAMES_TOLD)
+            left_out += max(0, len(names) - _MOST_NAMES)
         printed = worker.take_printed()
         text = printed.decode("utf-8", "replace")
-        shown, hidden = head_and_tail(without_repeats(text), self._options.output_chars, len(text))
+        limit = self._options.output_chars
+        stdout, hidden = head_and_tail(without_repeats(text), limit, len(text))
         return CellResult(
             cell=self._cell,
             ended=ended,
-            stdout=shown,
+            stdout=stdout,
             printed=printed,
             printed_chars=len(text),
             hidden_chars=hidden,
             error=error,
-            bound=done.bound[:_NAMES_TOLD],
-            changed=done.changed[:_NAMES_TOLD],
-            deleted=done.deleted[:_NAMES_TOLD],
-            read=done.read[:_NAMES_TOLD],
+            bound=done.bound[:_MOST_NAMES],
+            changed=done.changed[:_MOST_NAMES],
+            deleted=done.deleted[:_MOST_NAMES],
+            read=done.read[:_MOST_NAMES],
             rebound=done.rebound,
             seqs=seqs[:MAX_SEQS],
             all_seqs=seqs if len(seqs) > MAX_SEQS else (),
@@ -485,33 +495,28 @@ class Kernel:
         return self._names.record_restore(self._manifest, restored, lost)
 
     def _restore_or_report(self) -> RestoreReport:
-        """As `_restore_saved`; if no process can be had now, everything counts as lost until the
-        next cell.
+        """Like `_restore_saved`, but if no process can start now, everything counts as lost until
+        the next cell.
         """
         try:
             return self._restore_saved()
         except KernelUnavailable as error:
             reason = f"no kernel process could be started: {error}"
-            return RestoreReport(
-                lost=tuple(Loss(one.name, reason) for one in self._names.variables())
-            )
+            names = [variable.name for variable in self._names.variables()]
+            return RestoreReport(lost=tuple(Loss(name, reason) for name in names))
 
     def _discard(self) -> None:
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.close()
-        if (
-            self._scratch is not None
-        ):  # the next process gets a folder of its own: this one may be full
+        if self._scratch is not None:
+            # The next process gets a folder of its own, since this one may be full.
             self._scratch.close()
             self._scratch = None
 
 
-_ENDED_BY: dict[str, Ended] = {
-    "memory": "memory",
-    "output": "output-limit",
-    "cpu": "timeout",
-}  # by the limit
+# How a cell ended, by the limit that it reached.
+_ENDED_BY: dict[str, Ended] = {"memory": "memory", "output": "output-limit", "cpu": "timeout"}
 
 
 def _outcome(
@@ -522,9 +527,8 @@ def _outcome(
     if error.limit in _ENDED_BY:
         return _ENDED_BY[error.limit], error
     if stopped_for == "timeout":
-        return "timeout", msgspec.structs.replace(
-            error, message=f"the cell ran for more than {timeout:g} s"
-        )
+        message = f"the cell ran for more than {timeout:g} s"
+        return "timeout", msgspec.structs.replace(error, message=message)
     return ("interrupted" if stopped_for else "error"), error
 
 

@@ -1,4 +1,4 @@
-"""The fork server: how every worker of this process comes to be. Nothing here knows what a worker does.
+"""The fork server, which starts every worker of this process. It does not know what a worker does.
 
 One fork server serves all kernels and all guarded SQL of this process; a kernel that must share
 neither hash seed nor address layout with others brings its own. The server is executed with an
@@ -121,7 +121,7 @@ _shared_lock = threading.Lock()
 
 
 def spawn_shared(module: str, settings: msgspec.Struct) -> socket.socket:
-    """Fork a worker from the server that this process shares; a server that was lost is replaced."""
+    """Fork a worker from the server that this process shares. A lost server is replaced."""
     global _shared
     for last in (False, True):
         with _shared_lock:

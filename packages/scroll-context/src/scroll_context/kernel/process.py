@@ -1,4 +1,4 @@
-"""One child process as the host holds it: a number and a pidfd, to signal it, wait for it and end it.
+"""One child process as the host sees it: a number and a pidfd to signal, await and end it.
 
 The parent of a worker reports it with a pidfd that was opened before anyone could reap it, so a
 signal never reaches another process that got the same number.
@@ -75,7 +75,9 @@ def receive_process(sock: socket.socket, within: float) -> Process | None:
         data, fds, _, _ = socket.recv_fds(sock, _REPORT_BYTES, 1)
     except OSError:
         return None
-    return Process(int(data), fds[0] if fds else None) if data else None
+    if not data:
+        return None
+    return Process(int(data), fds[0] if fds else None)
 
 
 def report_process(sock: socket.socket, pid: int) -> None:

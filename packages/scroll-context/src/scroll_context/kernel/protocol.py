@@ -64,7 +64,8 @@ class FrameReader:
         self._limit = limit
         self._buffer = bytearray(_SMALL)
         self._view = memoryview(self._buffer)
-        self._start = 0  # of the bytes received and not yet handed out
+        # The start of the bytes that were received and not yet returned.
+        self._start = 0
         self._end = 0
         self._large: bytearray | None = None
         self._filled = 0
@@ -256,7 +257,7 @@ def revive(code: int, data: memoryview) -> Any:
 
 
 def revive_in_jail(code: int, data: memoryview) -> Any:
-    """As `revive`, for the worker: it also takes what the host pickled, and unpickles nothing yet."""
+    """Like `revive`, for the worker: it also accepts the host's pickles, and unpickles none yet."""
     if code != _PICKLED:
         return revive(code, data)
     return Pickled(*_pickled.decode(data))
@@ -266,22 +267,22 @@ _pickled = msgspec.msgpack.Decoder(tuple[str, bytes, Any], ext_hook=revive)
 
 
 def _widths() -> tuple[list[int], list[int]]:
-    """For each msgpack type byte: the bytes that follow it at once, and the width of a length that
-    follows it.
-    """
+    """For each msgpack type byte: the bytes that follow directly, and the width of a length."""
     fixed, length = [0] * 256, [0] * 256
-    fixed[0xA0:0xC0] = range(32)  # short text
-    fixed[0xCA:0xD4] = 4, 8, 1, 2, 4, 8, 1, 2, 4, 8  # numbers
-    fixed[0xD4:0xD9] = 2, 3, 5, 9, 17  # extensions of fixed size
-    fixed[0xDC:0xE0] = (
-        2,
-        4,
-        2,
-        4,
-    )  # the count of a container: its items follow as values of their own
-    fixed[0xC7:0xCA] = 1, 1, 1  # the type code of an extension
-    length[0xC4:0xCA] = 1, 2, 4, 1, 2, 4  # bytes, extensions
-    length[0xD9:0xDC] = 1, 2, 4  # text
+    # Short text.
+    fixed[0xA0:0xC0] = range(32)
+    # Numbers.
+    fixed[0xCA:0xD4] = 4, 8, 1, 2, 4, 8, 1, 2, 4, 8
+    # Extensions of fixed size.
+    fixed[0xD4:0xD9] = 2, 3, 5, 9, 17
+    # The count of a container, whose items follow as values of their own.
+    fixed[0xDC:0xE0] = 2, 4, 2, 4
+    # The type code of an extension.
+    fixed[0xC7:0xCA] = 1, 1, 1
+    # The length of bytes and extensions.
+    length[0xC4:0xCA] = 1, 2, 4, 1, 2, 4
+    # The length of text.
+    length[0xD9:0xDC] = 1, 2, 4
     return fixed, length
 
 
@@ -301,10 +302,8 @@ def count_items(data: bytes | memoryview, limit: int = MAX_ITEMS) -> int:
     Raises ValueError on a dict key that is neither text nor an integer.
     """
     count, position, end = 0, 0, len(data)
-    left, in_dict = (
-        -1,
-        False,
-    )  # how many values the innermost container still has; a dict, keys and values in turn
+    # How many values the innermost container still has. A dict has keys and values in turn.
+    left, in_dict = -1, False
     outer: list[tuple[int, bool]] = []
     while position < end and count <= limit:
         byte = data[position]
@@ -314,11 +313,9 @@ def count_items(data: bytes | memoryview, limit: int = MAX_ITEMS) -> int:
         count += 1
         if byte in _CONTAINERS:
             width = _FIXED[byte]
-            size = (
-                int.from_bytes(data[position + 1 : position + 1 + width], "big")
-                if width
-                else byte & 0x0F
-            )
+            size = byte & 0x0F
+            if width:
+                size = int.from_bytes(data[position + 1 : position + 1 + width], "big")
             outer.append((left, in_dict))
             left, in_dict = (2 * size, True) if byte in _DICTS else (size, False)
             position += 1 + width
@@ -333,9 +330,8 @@ def count_items(data: bytes | memoryview, limit: int = MAX_ITEMS) -> int:
 
 # messages -----------------------------------------------------------------------------------------
 
-Reason = Annotated[
-    str, Meta(max_length=64)
-]  # a code of `results.REASONS`, and the exception after a colon
+Reason = Annotated[str, Meta(max_length=64)]
+"""A code of `results.REASONS`, and the exception after a colon."""
 Names = Annotated[tuple[Name, ...], Meta(max_length=20_000)]
 
 
@@ -384,12 +380,14 @@ class Describe(WireMessage, frozen=True, tag="describe"):
 
 class Save(WireMessage, frozen=True, tag="save"):
     full: bool
-    again: bool  # send everything, because the host could not keep what was sent before
-    blob_bytes: int  # a variable whose pickle is larger is reported as lost
+    # Send everything, because the host could not store the previous save.
+    again: bool
+    # A variable whose pickle is larger is reported as lost.
+    blob_bytes: int
 
 
 class Load(WireMessage, frozen=True, tag="load"):
-    """A piece of a pickled value, or the name of a module; `last` binds it to every one of `names`."""
+    """A piece of a pickled value, or a module name; `last` binds the value to all `names`."""
 
     names: tuple[str, ...]
     piece: bytes
@@ -403,9 +401,7 @@ class CallReply(WireMessage, frozen=True, tag="reply"):
 
 
 class CallRefusal(WireMessage, frozen=True, tag="refusal"):
-    """The answer to a call that failed: `kind` names a built-in exception where there is a fitting
-    one.
-    """
+    """The answer to a call that failed: `kind` names a built-in exception if one fits."""
 
     id: int
     kind: str
@@ -440,7 +436,8 @@ class Printed(WireMessage, frozen=True, tag="printed"):
 class CallRequest(WireMessage, frozen=True, tag="call"):
     id: Annotated[int, Meta(ge=1, lt=1 << 53)]
     capability: Name
-    arguments: msgspec.Raw  # [args, kwargs]
+    # A list of the positional and the keyword arguments.
+    arguments: msgspec.Raw
     is_late: bool = False
     """Whether the calling thread was started before the running cell."""
     line: Annotated[int, Meta(ge=0, lt=1 << 31)] = 0
@@ -456,7 +453,7 @@ class Done(WireMessage, frozen=True, tag="done"):
     changed: Names
     deleted: Names
     read: Names
-    # names of the host that the model had overwritten and that came back before this cell
+    # Host names that the model had overwritten and that were put back before this cell.
     rebound: Names
 
 
@@ -465,36 +462,51 @@ class Facts(WireMessage, frozen=True, tag="facts"):
 
 
 class Blob(WireMessage, frozen=True, tag="blob"):
-    """A piece of the pickle that is being saved; the next Kept tells whose it is."""
+    """A piece of the pickle that is being saved; the next SavedValue names its variables."""
 
     piece: bytes
 
 
-class Kept(WireMessage, frozen=True, tag="kept"):
-    """One value that was looked at by a save. Blobs before it hold the pickle, if it `changed`."""
+class SavedValue(WireMessage, frozen=True, tag="kept"):
+    """One value that a save examined. Blobs before it have the pickle, if it `changed`."""
 
     names: Names
     label: Name
     changed: bool
     size: Annotated[int, Meta(ge=0)]
-    module: Name  # set when the value is a module, which is saved by its name
-    reason: Reason  # why it cannot be saved; empty when it is
+    # Set when the value is a module, which is saved by its name.
+    module: Name
+    # Why it cannot be saved; "" when it is saved.
+    reason: Reason
 
 
 class Saved(WireMessage, frozen=True, tag="saved"):
     """The end of a save."""
 
-    names: Names  # every variable there is, in order
-    unchecked: Names  # those that may have changed since they were sent
+    # Every existing variable, in order.
+    names: Names
+    # Those that may have changed since they were sent.
+    unchecked: Names
 
 
 class Loaded(WireMessage, frozen=True, tag="loaded"):
     """The answer to a Load that is last."""
 
     label: Name
-    reason: Reason  # why it could not be restored; empty when it was
+    # Why it could not be restored; "" when it was.
+    reason: Reason
 
 
 ToHost = (
-    Ready | Failed | Prepared | Printed | CallRequest | Done | Facts | Blob | Kept | Saved | Loaded
+    Ready
+    | Failed
+    | Prepared
+    | Printed
+    | CallRequest
+    | Done
+    | Facts
+    | Blob
+    | SavedValue
+    | Saved
+    | Loaded
 )

@@ -55,13 +55,14 @@ def is_variable_name(name: object) -> bool:
 
 
 def reason_text(reason: str) -> str:
-    """A code of REASONS as a text, with the exception if that is a built-in one; anything else is
-    not known.
-    """
+    """A code of REASONS as a text, with the exception if that is a built-in one."""
     code, _, error = reason.partition(":")
+    if code not in REASONS:
+        return "the reason is not known"
     kind = getattr(builtins, error, None) if error.isidentifier() else None
-    shown = f" ({error})" if isinstance(kind, type) and issubclass(kind, BaseException) else ""
-    return f"{REASONS[code]}{shown}" if code in REASONS else "the reason is not known"
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        return f"{REASONS[code]} ({error})"
+    return REASONS[code]
 
 
 class CellError(msgspec.Struct, frozen=True):
@@ -70,9 +71,8 @@ class CellError(msgspec.Struct, frozen=True):
     type: Line
     message: Text
     traceback: Text = ""
-    limit: Annotated[str, Meta(pattern="^(|interrupt|cpu|memory|output)$")] = (
-        ""  # which limit it stands for, if any
-    )
+    # The limit that it stands for, if any.
+    limit: Annotated[str, Meta(pattern="^(|interrupt|cpu|memory|output)$")] = ""
 
 
 class Loss(msgspec.Struct, frozen=True):
@@ -105,28 +105,33 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
 
     cell: int
     ended: Ended
-    # what was printed, standard error marked; beginning and end of it when it is longer than the
-    # limit
+    # The printed output with standard error marked; its beginning and end if it is too long.
     stdout: str
-    printed: bytes = b""  # all of it, as UTF-8
+    # The complete printed output as UTF-8.
+    printed: bytes = b""
     printed_chars: int = 0
-    hidden_chars: int = 0  # of what was printed, between the beginning and the end in `stdout`
+    # The characters between the beginning and the end in `stdout`.
+    hidden_chars: int = 0
     error: CellError | None = None
     bound: tuple[str, ...] = ()
-    changed: tuple[
-        str, ...
-    ] = ()  # bound again; a value that was changed in place shows in the next save
+    # Names that were bound again. A value that was changed in place shows in the next save.
+    changed: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
-    read: tuple[str, ...] = ()  # whose values from before the cell it could see
-    rebound: tuple[
-        str, ...
-    ] = ()  # names of the host that an earlier cell had overwritten, now put back
-    seqs: tuple[int, ...] = ()  # the events that the host handed to this cell
-    all_seqs: tuple[int, ...] = ()  # the same without a bound, where there are more
+    # Names whose earlier values the cell could see.
+    read: tuple[str, ...] = ()
+    # Host names that an earlier cell had overwritten, now put back.
+    rebound: tuple[str, ...] = ()
+    # The events that the host gave to this cell.
+    seqs: tuple[int, ...] = ()
+    # All of those events, if there are more than `seqs` may have.
+    all_seqs: tuple[int, ...] = ()
     left_out: int = 0
-    calls: int = 0  # capability calls made
-    duration: float = 0.0  # seconds
-    restore: RestoreReport | None = None  # set when the kernel had to be started again
+    # The number of capability calls.
+    calls: int = 0
+    # In seconds.
+    duration: float = 0.0
+    # Set when the kernel had to be started again.
+    restore: RestoreReport | None = None
 
     @property
     def is_cut(self) -> bool:
@@ -137,36 +142,44 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
 class Variable(msgspec.Struct, frozen=True, kw_only=True):
     """One variable of the namespace.
 
-    A worker tells what it looks like; the host knows where it comes from.
+    The worker describes the value; the host knows where it comes from.
     """
 
     name: Name
     type: Name = ""
-    detail: Line = ""  # a small value, a shape, a length, the first keys
-    inline: bool = False  # whether `detail` is the value itself
-    size: Annotated[int, Meta(ge=0)] = 0  # bytes, estimated; 0 when unknown
-    cell: int = 0  # the cell that bound it
-    used: int = 0  # the last cell that bound, changed or read it
-    seqs: Annotated[
-        tuple[int, ...], Meta(max_length=MAX_SEQS)
-    ] = ()  # the events that it derives from, in order
+    # A small value, a shape, a length, or the first keys.
+    detail: Line = ""
+    # Whether `detail` is the value itself.
+    inline: bool = False
+    # In bytes, estimated; 0 when unknown.
+    size: Annotated[int, Meta(ge=0)] = 0
+    # The cell that bound it.
+    cell: int = 0
+    # The last cell that bound, changed or read it.
+    used: int = 0
+    # The events that it derives from, in order.
+    seqs: Annotated[tuple[int, ...], Meta(max_length=MAX_SEQS)] = ()
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """A namespace at rest: enough to restore it into another kernel, given the blobs."""
 
     variables: tuple[SavedVariable, ...] = ()
-    cell: int = 0  # the last cell that it includes
+    # The last cell that it includes.
+    cell: int = 0
     python: str = ""
-    sources: dict[int, tuple[int, ...]] = {}  # cell -> the events that it was given
+    # The events that each cell was given.
+    sources: dict[int, tuple[int, ...]] = {}
 
 
 class SaveReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a save found."""
 
     manifest: Manifest
-    mutated: tuple[str, ...] = ()  # changed in place since the last save, without being bound again
-    lost: tuple[Loss, ...] = ()  # variables that cannot be saved
+    # Variables that were changed in place since the last save, without being bound again.
+    mutated: tuple[str, ...] = ()
+    # Variables that cannot be saved.
+    lost: tuple[Loss, ...] = ()
     duration: float = 0.0
 
 
@@ -181,26 +194,23 @@ class CapabilityCall(msgspec.Struct, frozen=True):
     kwargs: dict[str, Any]
     cell: int
     """The running cell; 0 for a call from a thread of an earlier cell, or during a save."""
-    deadline: float  # on time.monotonic(); an answer after that is dropped
-    work: Work  # ends with the cell; a tool that has started is not stopped by it
+    # As `time.monotonic()` counts. A later answer is dropped.
+    deadline: float
+    # It ends with the cell. A tool that has started is not stopped by it.
+    work: Work
 
 
 UNKNOWN_SEQ = 0
-"""Among the seqs that a cell was given, and that a variable derives from: events that cannot be
-named.
-"""
+"""Stands for events that cannot be named, among the seqs of a cell or a variable."""
 
 
 class CapabilityResult(msgspec.Struct, frozen=True):
-    """What a dispatch may return instead of a bare value: the value, and the events that it was
-    made from.
-    """
+    """A value that a dispatch returns together with the events that it was made from."""
 
     value: Any
     seqs: tuple[int, ...] = ()
-    unknown: bool = (
-        False  # it was also made from events that cannot be named; recorded as UNKNOWN_SEQ
-    )
+    # Whether it was also made from events that cannot be named; recorded as UNKNOWN_SEQ.
+    unknown: bool = False
 
 
 Dispatch = Callable[[CapabilityCall], Any]
@@ -241,8 +251,10 @@ _NAMES_SHOWN = 20
 _NAME_CHARS = 60
 
 
-LONG_CELL = 2.0  # seconds, from which a cell without calls tells its time
-EQUAL_LINES = 4  # equal lines in a row, from which they are shown as one with a count
+LONG_CELL = 2.0
+"""From so many seconds on, the observation of a cell without calls has its time."""
+EQUAL_LINES = 4
+"""From so many equal lines in a row on, they are shown as one line with a count."""
 
 
 def observation(result: CellResult, tool_calls: int = 0) -> str:
@@ -251,9 +263,8 @@ def observation(result: CellResult, tool_calls: int = 0) -> str:
     if result.stdout:
         parts.append(result.stdout.rstrip("\n"))
     if result.ended != "ok":
-        parts.append(
-            failed_after_output(result) if result.printed_chars else failed_before_output(result)
-        )
+        describe = failed_after_output if result.printed_chars else failed_before_output
+        parts.append(describe(result))
     elif not result.printed_chars:
         parts.append(printed_nothing(result))
     if result.rebound:
@@ -284,10 +295,10 @@ def failed_after_output(result: CellResult) -> str:
 
 def printed_nothing(result: CellResult) -> str:
     bound = (*result.bound, *result.changed)
-    made = f" It bound {_listed(bound)}." if bound else ""
+    bindings = f" It bound {_listed(bound)}." if bound else ""
     return (
-        f"[the cell ran to its end and printed nothing.{made} The value of a last expression is "
-        "not shown: use print() to see a value. Printing nothing does not mean that nothing was "
+        f"[the cell ran to its end and printed nothing.{bindings} The value of a last expression "
+        "is not shown: use print() to see a value. Printing nothing does not mean that nothing was "
         "found.]"
     )
 
@@ -300,7 +311,8 @@ def head_and_tail(text: str, limit: int, printed: int) -> tuple[str, int]:
     hidden = len(text) - limit
     if hidden <= 0:
         return text, 0
-    head = limit * 11 // 16  # 22,000 of 32,000
+    # With the default limit these are 22,000 of 32,000.
+    head = limit * 11 // 16
     between = text[head : head + hidden]
     lines = between.count("\n")
     message = (
@@ -360,7 +372,10 @@ def _how(result: CellResult) -> str:
         case "killed":
             return f"its process was ended ({error.message if error else 'no reason is known'})"
         case "memory":
-            return "it ran out of memory (MemoryError). Delete large variables, or work in smaller parts"
+            return (
+                "it ran out of memory (MemoryError). "
+                "Delete large variables, or work in smaller parts"
+            )
         case "output-limit":
             return "it printed without end and was stopped"
         case _:
@@ -371,24 +386,21 @@ def _what_is_kept(result: CellResult) -> str:
     if result.ended == "killed":
         return "What it had bound is lost; what was saved before it is restored."
     bound = (*result.bound, *result.changed)
-    return (
-        f"What it bound before that is kept: {_listed(bound)}."
-        if bound
-        else "Earlier variables are unchanged."
-    )
+    if bound:
+        return f"What it bound before that is kept: {_listed(bound)}."
+    return "Earlier variables are unchanged."
 
 
 def _trace(result: CellResult) -> str:
-    return (
-        f"\n{result.error.traceback.rstrip()}"
-        if result.error is not None and result.error.traceback
-        else ""
-    )
+    if result.error is None or not result.error.traceback:
+        return ""
+    return f"\n{result.error.traceback.rstrip()}"
 
 
 def _listed(names: tuple[str, ...]) -> str:
-    shown = ", ".join(map(_quoted, names[:_NAMES_SHOWN]))
-    return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"
+    text = ", ".join(map(_quoted, names[:_NAMES_SHOWN]))
+    hidden = len(names) - _NAMES_SHOWN
+    return f"{text} and {hidden} more" if hidden > 0 else text
 
 
 def _reasons(losses: tuple[Loss, ...]) -> str:

@@ -45,7 +45,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from scroll_context.kernel.channel import CpuLimitExceeded, Interrupts
-from scroll_context.kernel.protocol import Blob, Kept, Loaded, WireMessage
+from scroll_context.kernel.protocol import Blob, Loaded, SavedValue, WireMessage
 from scroll_context.kernel.results import Variable
 
 _type_name: Callable[[type], str] = type.__dict__["__name__"].__get__
@@ -87,17 +87,23 @@ def describe(name: str, value: Any) -> Variable:
         detail = _module_name(value)
     elif kind is FunctionType:
         detail = f"({', '.join(value.__code__.co_varnames[: value.__code__.co_argcount])})"
-    elif (base := _container_base(kind)) is not None:
-        detail, size = _subclass_sized(value, base)
-    elif _is_numpy(kind, "ndarray"):
-        detail, size = _array(value)
-    elif type(module := _type_module(kind)) is str and module.partition(".")[0] == "pandas":
-        detail, size = _frame(value, _type_name(kind))
     else:
-        detail = _fields(value)
+        detail, size = _describe_object(value, kind)
     return Variable(
         name=name, type=type_label(kind), detail=_clean(detail, 512), size=size, inline=inline
     )
+
+
+def _describe_object(value: Any, kind: type) -> tuple[str, int]:
+    base = _container_base(kind)
+    if base is not None:
+        return _subclass_sized(value, base)
+    if _is_numpy(kind, "ndarray"):
+        return _array(value)
+    module = _type_module(kind)
+    if type(module) is str and module.partition(".")[0] == "pandas":
+        return _frame(value, _type_name(kind))
+    return _fields(value), 0
 
 
 def type_label(kind: type) -> str:
@@ -110,7 +116,7 @@ def type_label(kind: type) -> str:
 
 
 def _container_base(kind: type) -> type | None:
-    """The built-in container that a class derives from; its own `__len__` is C and tells the truth."""
+    """The built-in container that a class derives from. Its `__len__` is C and can be trusted."""
     for base in _type_mro(kind):
         if id(base) in _CONTAINERS:
             return base
@@ -129,7 +135,8 @@ def _subclass_sized(value: Any, base: type) -> tuple[str, int]:
         return f"{count:,}{_keys(value)}", 0
     try:
         sample = list(islice(_type_dict(base)["__iter__"](value), _SAMPLE))
-    except RuntimeError:  # a thread of the cell changed it meanwhile
+    except RuntimeError:
+        # A thread of the cell changed it meanwhile.
         return f"{count:,}", 0
     return f"{count:,}{_item_type(sample)}", 0
 
@@ -165,8 +172,8 @@ def _sized(value: Any, kind: type) -> tuple[str, int]:
     size = getsizeof(value)
     sample = _sample(value, kind)
     if sample:
-        taken = sum(getsizeof(item) if id(type(item)) in _PLAIN else 64 for item in sample)
-        size += taken * count // len(sample)
+        sizes = [getsizeof(item) if id(type(item)) in _PLAIN else 64 for item in sample]
+        size += sum(sizes) * count // len(sample)
     if kind is dict:
         return f"{count:,}{_keys(value)}", size
     return f"{count:,}{_item_type(sample)}", size
@@ -174,18 +181,19 @@ def _sized(value: Any, kind: type) -> tuple[str, int]:
 
 def _keys(value: dict[Any, Any]) -> str:
     """The first keys of a dict, if all of them are text or whole numbers."""
-    shown: list[str] = []
+    keys: list[str] = []
     try:
         for key in dict.__iter__(value):
             if type(key) is not str and type(key) is not int:
                 return ""
-            if len(shown) == _KEYS_SHOWN:
-                shown.append("…")
+            if len(keys) == _KEYS_SHOWN:
+                keys.append("…")
                 break
-            shown.append(_clean(_key_text(key), _KEY_CHARS))
-    except RuntimeError:  # a thread of the cell changed it meanwhile
+            keys.append(_clean(_key_text(key), _KEY_CHARS))
+    except RuntimeError:
+        # A thread of the cell changed it meanwhile.
         return ""
-    return f" {{{', '.join(shown)}}}" if shown else ""
+    return f" {{{', '.join(keys)}}}" if keys else ""
 
 
 def _key_text(key: str | int) -> str:
@@ -196,13 +204,12 @@ def _key_text(key: str | int) -> str:
 
 def _sample(value: Any, kind: type) -> list[Any]:
     """The first items of a container, or values of a dict."""
+    if kind is range:
+        return []
     try:
-        return (
-            []
-            if kind is range
-            else list(islice(value.values() if kind is dict else value, _SAMPLE))
-        )
-    except RuntimeError:  # a thread of the cell changed it meanwhile
+        return list(islice(value.values() if kind is dict else value, _SAMPLE))
+    except RuntimeError:
+        # A thread of the cell changed it meanwhile.
         return []
 
 
@@ -212,8 +219,9 @@ def _module_name(value: ModuleType) -> str:
 
 
 def _is_numpy(kind: type, name: str) -> bool:
-    """Only C code can make a type that is not on the heap, so the name of such a type is not
-    forged.
+    """Whether this is a type of numpy.
+
+    Only C code can make a type that is not on the heap, so the name of such a type is not forged.
     """
     return (
         not _type_flags(kind) & _HEAP_TYPE
@@ -262,14 +270,12 @@ def _index_length(index: Any) -> int:
 
 
 def _raw(value: Any, name: str) -> Any:
-    """An attribute without running code: from the instance's dict, or by the descriptor of a C
-    type.
-    """
+    """An attribute, read without running code: from the instance's dict, or by a C descriptor."""
     for base in _type_mro(type(value)):
         members = _type_dict(base)
         if name in members:
-            found = members[name]
-            return found.__get__(value) if id(type(found)) in _C_DESCRIPTORS else None
+            member = members[name]
+            return member.__get__(value) if id(type(member)) in _C_DESCRIPTORS else None
     for base in _type_mro(type(value)):
         holder = _type_dict(base).get("__dict__")
         if holder is not None:
@@ -289,8 +295,10 @@ def _clean(text: str, limit: int) -> str:
 _CachedFunction = type(lru_cache(lambda: None))
 _PIECE = 4 << 20
 _IMMUTABLE = {id(kind) for kind in (int, float, bool, complex, type(None), str, bytes, range)}
-_SMALL = 64 << 10  # bytes of a pickle that is made only to see whether it changed
-_SECONDS = 0.02  # of processor time for all of those in one save
+# A variable with a pickle up to this size is pickled only to see whether it changed.
+_SMALL = 64 << 10
+# The processor time for all of those in one save.
+_SECONDS = 0.02
 
 
 class _Sent(NamedTuple):
@@ -300,7 +308,12 @@ class _Sent(NamedTuple):
     group: tuple[str, ...]
     size: int
     seconds: float
-    mark: Any  # tells without pickling that the value is the same; None when nothing does
+    # Shows without pickling that the value is the same; None when nothing does.
+    mark: Any
+
+    def is_same(self, value: Any) -> bool:
+        """Whether the value is surely unchanged."""
+        return self.mark is not None and _is_marked(value, self.mark)
 
 
 class Snapshots:
@@ -310,45 +323,40 @@ class Snapshots:
         self._namespace = namespace
         self._interrupts = interrupts
         self._sent: dict[str, _Sent] = {}
-        self._named: set[str] = set()  # by the cells since then
+        # Names that cells have touched since the last save.
+        self._touched: set[str] = set()
         interrupts.protect(globals())
 
     def note_cell(self, names: Iterable[str]) -> None:
         """Remember which names a cell touched."""
-        self._named.update(names)
+        self._touched.update(names)
 
     def save(
         self, variables: dict[str, Any], full: bool, limit: int, send: Callable[[WireMessage], None]
     ) -> tuple[str, ...]:
-        """Send what changed among `variables`; returns those that may have changed and were not
-        looked at.
+        """Send the variables that changed. Returns those that may have changed and were not
+        examined.
 
         Interrupts are on: pickling may run code of the cells.
         """
-        named = _with_globals(self._named, variables)
+        touched = _with_globals(self._touched, variables)
         unchecked: list[str] = []
         begun = thread_time()
         for group in _groups(variables):
             value = variables[group[0]]
-            sent = [self._sent.get(name) for name in group]
-            first = sent[0]
-            if full or first is None or not all(sent) or not named.isdisjoint(group):
+            sent = [self._sent[name] for name in group if name in self._sent]
+            if full or len(sent) < len(group) or not touched.isdisjoint(group):
                 self._save_group(group, value, limit, send)
-            elif all(
-                one is not None and one.mark is not None and _is_marked(value, one.mark)
-                for one in sent
-            ):
                 continue
-            elif (
-                first.size <= _SMALL
-                and first.seconds < _SECONDS / 4
-                and thread_time() - begun < _SECONDS
-            ):
+            if all(state.is_same(value) for state in sent):
+                continue
+            is_cheap = sent[0].size <= _SMALL and sent[0].seconds < _SECONDS / 4
+            if is_cheap and thread_time() - begun < _SECONDS:
                 self._save_group(group, value, limit, send)
             else:
                 unchecked += group
-        self._sent = {name: sent for name, sent in self._sent.items() if name in variables}
-        self._named.clear()
+        self._sent = {name: state for name, state in self._sent.items() if name in variables}
+        self._touched.clear()
         # A thread that a cell left running may change anything after we have looked at it.
         return tuple(variables) if len(_current_frames()) > 1 else tuple(unchecked)
 
@@ -384,21 +392,21 @@ class Snapshots:
                 reason = _reason("pickle", error)
         digest = b"lost:" + reason.encode() if reason else module.encode() or _digest(data)
         before = [self._sent.get(name) for name in group]
-        changed = any(one is None or one.digest != digest for one in before)
-        sent = _Sent(
-            digest, group, len(data), thread_time() - begun, None if reason else _mark(value)
-        )
+        changed = any(state is None or state.digest != digest for state in before)
+        mark = None if reason else _mark(value)
+        sent = _Sent(digest, group, len(data), thread_time() - begun, mark)
         for name in group:
             self._sent[name] = sent
-        if not changed and all(one is not None and one.group == group for one in before):
+        same_group = all(state is not None and state.group == group for state in before)
+        if not changed and same_group:
             return
         if changed and not reason:
             for start in range(0, len(data), _PIECE):
                 send(Blob(data[start : start + _PIECE] if len(data) > _PIECE else data))
-        send(Kept(group, type_label(type(value)), changed, len(data), module, reason))
+        send(SavedValue(group, type_label(type(value)), changed, len(data), module, reason))
 
     def _pickle(self, value: Any) -> bytes:
-        """Pickle by value whatever a cell defined: `__main__` of another process does not have it."""
+        """Pickle by value what a cell defined, since `__main__` of another process lacks it."""
         try:
             data = dumps(value, protocol=5)
         except Exception:  # noqa: BLE001 - whatever it was, cloudpickle may know better
@@ -492,17 +500,17 @@ def _reason(code: str, error: BaseException) -> str:
 
 
 def _with_globals(names: Iterable[str], variables: dict[str, Any]) -> set[str]:
-    """`names`, and what the functions and classes among them refer to, and so on."""
-    found: set[str] = set()
+    """`names`, and the names that the functions and classes among them refer to, and so on."""
+    reached: set[str] = set()
     pending = list(names)
     while pending:
         name = pending.pop()
-        if name in found or name not in variables:
+        if name in reached or name not in variables:
             continue
-        found.add(name)
+        reached.add(name)
         for function in _functions_of(variables[name]):
             pending.extend(_global_names(function.__code__))
-    return found
+    return reached
 
 
 def _functions_of(value: Any) -> Iterator[FunctionType]:
@@ -517,9 +525,8 @@ def _functions_of(value: Any) -> Iterator[FunctionType]:
         members = type.__dict__["__dict__"].__get__(base)
         if members.get("__module__") == "__main__":
             for member in members.values():
-                function = (
-                    member.__func__ if type(member) in (staticmethod, classmethod) else member
-                )
+                is_wrapped = type(member) in (staticmethod, classmethod)
+                function = member.__func__ if is_wrapped else member
                 if type(function) is FunctionType and function.__globals__ is namespace:
                     yield function
 
@@ -533,7 +540,7 @@ def _global_names(code: CodeType) -> set[str]:
 
 
 def function_of_cells(code: CodeType, closure: Any) -> FunctionType:
-    """A restored function: its globals are the live namespace, as they were when a cell defined it."""
+    """A restored function. Its globals are the live namespace, as when a cell defined it."""
     return FunctionType(code, _namespace(), None, None, closure)
 
 
@@ -547,12 +554,14 @@ def _namespace() -> dict[str, Any]:
 
 
 class _ByValue(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles what cells defined by value; their functions keep referring to the namespace, not to
-    a copy of it.
+    """Pickles by value what cells defined.
+
+    Their functions still refer to the namespace, not to a copy of it.
     """
 
     def reducer_override(self, value: Any) -> Any:
-        if type(value) is _CachedFunction:  # would pickle as a name of `__main__`
+        if type(value) is _CachedFunction:
+            # It would be pickled as a name of `__main__`.
             return cached_again, (value.__wrapped__, value.cache_parameters())
         return super().reducer_override(value)
 

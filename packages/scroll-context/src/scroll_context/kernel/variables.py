@@ -28,7 +28,7 @@ from scroll_context.contents import SavedVariable
 from scroll_context.errors import KernelDied, KernelUnavailable
 from scroll_context.kernel.cell import NOT_COMPILED, names_read_later, names_used
 from scroll_context.kernel.dataflow import assigned_from
-from scroll_context.kernel.protocol import Blob, Kept, Load, Loaded
+from scroll_context.kernel.protocol import Blob, Load, Loaded, SavedValue
 from scroll_context.kernel.results import (
     MAX_SEQS,
     UNKNOWN_SEQ,
@@ -42,27 +42,37 @@ from scroll_context.kernel.results import (
 )
 from scroll_context.kernel.worker_process import WorkerProcess
 
-_MOST = 20_000  # variables; what a process claims beyond that pushes out the oldest
-_CELLS_BEHIND = 64  # cells that a variable is remembered to derive from, the newest ones
-_LOOP_BYTES = 64 << 10  # a larger value is listed even if a loop bound it
+# The most variables. Further ones push out the oldest.
+_MOST = 20_000
+# How many cells a variable is recorded to derive from, the newest ones.
+_CELLS_BEHIND = 64
+# A larger value is listed even if a loop bound it.
+_LOOP_BYTES = 64 << 10
 _FUNCTIONS_CHARS = 600
 _INLINE_BYTES = 1024
 _PIECE = 4 << 20
 _LOAD_SECONDS = 60.0
 _ATTEMPTS = 3
-_MOST_CELLS = 1_000  # events of cells behind one variable; more than that are not told apart
+# The most events of cells behind one variable. The rest of them is UNKNOWN_SEQ.
+_MOST_CELLS = 1_000
 _UNCHANGING = frozenset(
     {"int", "float", "bool", "complex", "str", "bytes", "NoneType", "date", "datetime", "range"}
 )
+# A source with one of these words may read any variable without naming it.
 _ANY_NAME = re.compile(
-    r"\b(?:globals|locals|vars|eval|exec|__main__|__globals__|f_globals|f_locals|f_back|modules|gc|inspect|ctypes)\b"
-)  # a source with one of these words may read any variable without naming it
+    r"\b(?:globals|locals|vars|eval|exec|__main__|__globals__|f_globals|f_locals|f_back|modules"
+    r"|gc|inspect|ctypes)\b"
+)
+# A source with one of these words may write files of the kernel, or read them.
 _FILES = re.compile(
-    r"\b(?:\w*open\w*|Path|pathlib|linecache|runpy|fileinput|configparser|ConfigParser|logging|FileIO|ElementTree|ET"
-    r"|importlib|__import__|pkgutil|zipimport|mmap|codecs|tokenize|shutil|tempfile|glob|sqlite3|shelve|dbm|zipfile|tarfile|gzip|bz2|lzma|h5py|os\.\w+"
-    r"|(?:to|read|write|scan|sink)_(?:csv|json|parquet|pickle|excel|feather|hdf|sql|text|bytes|table|xml|html|ndjson)"
-    r"|savefig|savetxt|loadtxt|genfromtxt|memmap|imread|imsave|tofile|fromfile|savez?(?=\()|load(?=\()|dump(?=\())\b"
-)  # a source with one of these words may write files of the kernel, or read them
+    r"\b(?:\w*open\w*|Path|pathlib|linecache|runpy|fileinput|configparser|ConfigParser|logging"
+    r"|FileIO|ElementTree|ET|importlib|__import__|pkgutil|zipimport|mmap|codecs|tokenize|shutil"
+    r"|tempfile|glob|sqlite3|shelve|dbm|zipfile|tarfile|gzip|bz2|lzma|h5py|os\.\w+"
+    r"|(?:to|read|write|scan|sink)_(?:csv|json|parquet|pickle|excel|feather|hdf|sql|text|bytes"
+    r"|table|xml|html|ndjson)"
+    r"|savefig|savetxt|loadtxt|genfromtxt|memmap|imread|imsave|tofile|fromfile"
+    r"|savez?(?=\()|load(?=\()|dump(?=\())\b"
+)
 _IMPORTED = re.compile(r"^[ \t]*(?:import|from)[ \t]+(\w+)", re.MULTILINE)
 _SHOWN_BY_PICKLE = _UNCHANGING | {
     "list",
@@ -79,11 +89,10 @@ _SHOWN_BY_PICKLE = _UNCHANGING | {
     "Series",
     "ndarray",
 }
-"""Types whose pickle changes with their content. A cache, a queue or a generator can take in a value
+"""Types whose pickle changes with their content. A cache, a queue or a generator can hold a value
 and show none of it."""
-_DEFINES = re.compile(
-    r"\b(?:def|lambda|class|for)\b"
-)  # what may be run, and read names, after its cell has ended
+# The start of code that may run, and read names, after its cell has ended.
+_DEFINES = re.compile(r"\b(?:def|lambda|class|for)\b")
 _WORD = re.compile(r"\w+")
 PARSED_CHARS = 10_000
 """Longer sources are not parsed on the host, which would hold the interpreter lock.
@@ -91,50 +100,60 @@ PARSED_CHARS = 10_000
 Parsing takes up to 40 ms for 10,000 characters, and 11 s were seen for an f-string of 180,000.
 """
 _LOOP = re.compile(r"^[ \t]*(?:async[ \t]+)?for\s([\w\s,()*]{1,60}?)\sin\b", re.MULTILINE)
-_EMPTY = frozenset({"0", "0 bytes"})  # descriptions of values without content
+# Descriptions of values without content.
+_EMPTY = frozenset({"0", "0 bytes"})
 _EMPTY_TEXT = frozenset({"''"})
-_SOURCE_CHARS = 10_000  # of a cell that are searched for loops
+# So much of a cell is searched for loops.
+_SOURCE_CHARS = 10_000
 
 _ENDED_RESTORING = "the kernel process ended while it was being restored"
 _UNREADABLE = "its saved bytes cannot be read"
 
 
-class _Known(msgspec.Struct):
+class _Record(msgspec.Struct):
     """What the host knows of one variable."""
 
     variable: Variable
-    behind: tuple[int, ...] = ()  # cells whose events went into it
-    touched: set[int] | None = (
-        None  # if a cell read it since the last save: cells whose events may have gone in
-    )
-    bound: int = 0  # the cell that bound it, if that was since the last save
+    # Cells whose events went into it.
+    behind: tuple[int, ...] = ()
+    # If a cell read it since the last save: cells whose events may have gone into it.
+    touched: set[int] | None = None
+    # The cell that bound it, if that was since the last save.
+    bound: int = 0
     by_loop: bool = False
-    made_by: frozenset[int] = frozenset()  # events of the cells that bound it or changed it
-    touched_by: frozenset[int] = frozenset()  # events of the cells in `touched`
+    # Events of the cells that bound it or changed it.
+    made_by: frozenset[int] = frozenset()
+    # Events of the cells in `touched`.
+    touched_by: frozenset[int] = frozenset()
     # The events that its assignments read, for display; None when only its cells are known.
     origin: frozenset[int] | None = None
 
     @property
     def cells(self) -> frozenset[int]:
         """The events of the cells whose values may be in it."""
-        return self.made_by if self.variable.type in _UNCHANGING else self.made_by | self.touched_by
+        if self.variable.type in _UNCHANGING:
+            return self.made_by
+        return self.made_by | self.touched_by
 
 
 class Namespace:
     """The variables of one kernel, by name, in the order in which they were bound."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
-        self._given: dict[int, tuple[int, ...]] = {}  # cell -> events that it was given
-        self._finished = 0  # the last cell that ran to an end
+        self._records: dict[str, _Record] = {}
+        # The events that each cell was given.
+        self._sources: dict[int, tuple[int, ...]] = {}
+        # The last cell that ran to an end.
+        self._finished = 0
         self._saved_cell = 0
-        self._files: frozenset[int] = frozenset()  # the newest cell that may have written files
-        # All cells that may have used files: a variable that one of them bound may be a way to a file.
+        # The newest cell that may have written files.
+        self._files: frozenset[int] = frozenset()
+        # All cells that may have used files. A variable that they bound may lead to a file.
         self._file_cells: frozenset[int] = frozenset()
-        self._read_later: dict[
-            int, frozenset[str] | None
-        ] = {}  # by event of a cell; None is every name
-        self.listed: tuple[str, ...] = ()  # the names in the newest digest
+        # By event of a cell; None stands for every name.
+        self._read_later: dict[int, frozenset[str] | None] = {}
+        # The names in the newest variable list.
+        self.listed: tuple[str, ...] = ()
 
     def variables(self) -> tuple[Variable, ...]:
         """Every variable, with the events that its assignments read.
@@ -144,20 +163,20 @@ class Namespace:
         """
         by_cells: dict[tuple[int, ...], tuple[int, ...]] = {}
         variables = []
-        for known in list(self._known.values()):
-            if known.origin is not None:
-                seqs = _listed(known.origin)
+        for record in list(self._records.values()):
+            if record.origin is not None:
+                seqs = _listed(record.origin)
             else:
-                if known.behind not in by_cells:
-                    by_cells[known.behind] = _listed(self._origin(known))
-                seqs = by_cells[known.behind]
-            variables.append(msgspec.structs.replace(known.variable, seqs=seqs))
+                if record.behind not in by_cells:
+                    by_cells[record.behind] = _listed(self._origin(record))
+                seqs = by_cells[record.behind]
+            variables.append(msgspec.structs.replace(record.variable, seqs=seqs))
         return tuple(variables)
 
-    def _origin(self, known: _Known) -> frozenset[int]:
-        if known.origin is not None:
-            return known.origin
-        return frozenset().union(*(self._given.get(cell, ()) for cell in known.behind))
+    def _origin(self, record: _Record) -> frozenset[int]:
+        if record.origin is not None:
+            return record.origin
+        return frozenset().union(*(self._sources.get(cell, ()) for cell in record.behind))
 
     def record_cell(
         self,
@@ -183,35 +202,35 @@ class Namespace:
             return
         origins = self._origins(source, read, lines or {}, bool(seqs))
         behind: set[int] = {cell} if seqs else set()
-        seen = [self._known[name] for name in read if name in self._known]
-        for one in seen:
-            behind.update(one.behind)
-        for one in seen:
-            one.variable = msgspec.structs.replace(one.variable, used=cell)
-            one.touched = behind | (one.touched or set())
-            one.touched_by |= here
+        seen = [self._records[name] for name in read if name in self._records]
+        for record in seen:
+            behind.update(record.behind)
+        for record in seen:
+            record.variable = msgspec.structs.replace(record.variable, used=cell)
+            record.touched = behind | (record.touched or set())
+            record.touched_by |= here
             if origins is None:
-                one.origin = None
-            elif one.variable.name in origins:
-                one.origin = frozenset(_listed(origins[one.variable.name]))
+                record.origin = None
+            elif record.variable.name in origins:
+                record.origin = frozenset(_listed(origins[record.variable.name]))
         for name in deleted:
-            self._known.pop(name, None)
+            self._records.pop(name, None)
         derived = tuple(sorted(behind)[-_CELLS_BEHIND:])
         if seqs and (written or seen):
-            self._given[cell] = seqs[:MAX_SEQS]
+            self._sources[cell] = seqs[:MAX_SEQS]
         loops = _loop_names(source)
         if event and written:
             self._read_later[event] = _names_read_later(source)
         for name in written:
             fresh = Variable(name=name, cell=cell, used=cell)
-            touched = (
-                self._known[name].touched if name in self._known else None
-            )  # its old value may have other names
-            self._known[name] = _Known(fresh, derived, touched, cell, name in loops, here)
+            # The old value may have other names.
+            touched = self._records[name].touched if name in self._records else None
+            self._records[name] = _Record(fresh, derived, touched, cell, name in loops, here)
             if origins is not None and name in origins:
-                self._known[name].origin = frozenset(_listed(origins[name]))
-        for name in list(self._known)[:-_MOST] if len(self._known) > _MOST else ():
-            del self._known[name]
+                self._records[name].origin = frozenset(_listed(origins[name]))
+        if len(self._records) > _MOST:
+            for name in list(self._records)[:-_MOST]:
+                del self._records[name]
 
     def _origins(
         self,
@@ -220,37 +239,39 @@ class Namespace:
         lines: Mapping[int, frozenset[int]],
         was_given: bool,
     ) -> dict[str, frozenset[int]] | None:
-        """The events behind the names that a cell bound or changed; None when only the cell is
-        known.
-        """
-        known = [self._known[name] for name in read if name in self._known]
-        if not was_given and not any(self._origin(variable) for variable in known):
+        """The events behind the names that a cell bound or changed; None if these are not known."""
+        read_records = [self._records[name] for name in read if name in self._records]
+        if not was_given and not any(map(self._origin, read_records)):
             return {}
         if len(source) > PARSED_CHARS or (was_given and not lines):
             return None
 
         def before(name: str) -> frozenset[int]:
-            return self._origin(self._known[name]) if name in self._known else frozenset()
+            return self._origin(self._records[name]) if name in self._records else frozenset()
 
         try:
             return assigned_from(source, lines, before)
         except NOT_COMPILED:
             return None
 
-    def record_description(self, found: Iterable[Variable]) -> None:
-        """A look at the worker's namespace: what is there now is what there is."""
-        seen: dict[str, _Known] = {}
-        for one in found:
-            check_names((one.name,))
-            # A name that no cell is known to have bound: a thread may have done it, which a cell
-            # has left behind.
-            unknown = _Known(Variable(name=one.name), made_by=frozenset([UNKNOWN_SEQ]))
-            known = seen[one.name] = self._known.get(one.name) or unknown
-            size = one.size or known.variable.size
-            known.variable = msgspec.structs.replace(
-                known.variable, type=one.type, detail=one.detail, inline=one.inline, size=size
+    def record_description(self, described: Iterable[Variable]) -> None:
+        """Replace the record by the variables that the worker's namespace has now."""
+        current: dict[str, _Record] = {}
+        for variable in described:
+            check_names((variable.name,))
+            # If no cell is known to have bound the name, a thread may have done it that a cell left
+            # running.
+            unknown = _Record(Variable(name=variable.name), made_by=frozenset([UNKNOWN_SEQ]))
+            record = self._records.get(variable.name) or unknown
+            record.variable = msgspec.structs.replace(
+                record.variable,
+                type=variable.type,
+                detail=variable.detail,
+                inline=variable.inline,
+                size=variable.size or record.variable.size,
             )
-        self._known = seen
+            current[variable.name] = record
+        self._records = current
 
     def record_save(
         self,
@@ -264,33 +285,36 @@ class Namespace:
         `unsaved` have no complete pickle. Returns those changed in place.
         """
         mutated = tuple(
-            name for name in changed if name in self._known and not self._known[name].bound
+            name for name in changed if name in self._records and not self._records[name].bound
         )
-        anything = {
-            cell for one in self._known.values() for cell in one.touched or ()
-        }  # reached by another name
-        anything_by = frozenset().union(*(known.touched_by for known in self._known.values()))
+        # Cells that may have reached a variable by another name.
+        anything: set[int] = set()
+        for record in self._records.values():
+            anything |= record.touched or set()
+        anything_by = frozenset().union(*(record.touched_by for record in self._records.values()))
         for name in mutated:
-            known = self._known[name]
-            # A cell that read it by name names what it was made by before, so the chain of cells
-            # goes on from there.
-            known.made_by = known.touched_by or _bounded(known.made_by | anything_by)
-            behind = {*known.behind, *(anything if known.touched is None else known.touched)}
-            known.behind = tuple(sorted(behind)[-_CELLS_BEHIND:])
+            record = self._records[name]
+            # A cell that read it by name names the events that it was made by before, so the chain
+            # of cells continues from there.
+            record.made_by = record.touched_by or _bounded(record.made_by | anything_by)
+            touched = anything if record.touched is None else record.touched
+            record.behind = tuple(sorted({*record.behind, *touched})[-_CELLS_BEHIND:])
         present = set(names)
-        self._known = {name: known for name, known in self._known.items() if name in present}
-        for name, known in self._known.items():
-            if name in unsaved or known.variable.type not in _SHOWN_BY_PICKLE:
-                # Nothing shows whether a cell put a value into it, so each that read it may have.
-                known.made_by = _bounded(known.made_by | known.touched_by)
-            known.touched, known.bound, known.touched_by = None, 0, frozenset()
+        self._records = {name: record for name, record in self._records.items() if name in present}
+        for name, record in self._records.items():
+            if name in unsaved or record.variable.type not in _SHOWN_BY_PICKLE:
+                # Nothing shows whether a cell put a value into it, so each reader may have.
+                record.made_by = _bounded(record.made_by | record.touched_by)
+            record.touched, record.bound, record.touched_by = None, 0, frozenset()
         self._saved_cell = cell
-        made_by = set(self.made_by(self._known))
+        made_by = set(self.made_by(self._records))
         self._read_later = {
             event: names for event, names in self._read_later.items() if event in made_by
         }
-        needed = {cell for known in self._known.values() for cell in known.behind}
-        self._given = {cell: seqs for cell, seqs in self._given.items() if cell in needed}
+        needed: set[int] = set()
+        for record in self._records.values():
+            needed.update(record.behind)
+        self._sources = {cell: seqs for cell, seqs in self._sources.items() if cell in needed}
         return mutated
 
     def saved(
@@ -301,59 +325,56 @@ class Namespace:
         variables: list[SavedVariable] = []
         for name in names:
             entry = entries.get(name) or SavedVariable(name=name, group=0, reason="unsent")
-            known = self._known.get(name) or _Known(Variable(name=name))
+            record = self._records.get(name) or _Record(Variable(name=name))
             is_stale = name in stale and not (entry.module or entry.reason)
             variables.append(
                 msgspec.structs.replace(
                     entry,
-                    cell=known.variable.cell,
-                    cells=known.behind,
+                    cell=record.variable.cell,
+                    cells=record.behind,
                     seqs=(),
-                    made_by=tuple(sorted(known.cells)),
+                    made_by=tuple(sorted(record.cells)),
                     stale=is_stale,
                 )
             )
-        return Manifest(variables=tuple(variables), sources=dict(self._given))
+        return Manifest(variables=tuple(variables), sources=dict(self._sources))
 
     def record_restore(
         self, manifest: Manifest, restored: Iterable[str], lost: Iterable[Loss]
     ) -> RestoreReport:
-        """The process was replaced: only what was restored is left. Reports what else there was."""
+        """The process was replaced, so only the restored variables remain. Reports the others."""
         saved = {variable.name: variable for variable in manifest.variables}
         back = tuple(name for name in restored if name in saved)
         losses = {loss.name: loss for loss in lost}
-        for name, known in self._known.items():
+        for name, record in self._records.items():
             if name not in saved:
-                bound = f"bound by cell {known.bound}, after the last save"
-                losses.setdefault(
-                    name, Loss(name, bound if known.bound else "not in the last save")
-                )
-        went_on = self._finished > max(
-            self._saved_cell, manifest.cell
-        )  # a cell has run that was not saved
+                reason = "not in the last save"
+                if record.bound:
+                    reason = f"bound by cell {record.bound}, after the last save"
+                losses.setdefault(name, Loss(name, reason))
+        has_unsaved_cell = self._finished > max(self._saved_cell, manifest.cell)
         stale: list[Loss] = []
         for name in back:
-            if name in self._known and self._known[name].bound:
-                stale.append(
-                    Loss(name, f"as it was after cell {manifest.cell}; later changes are lost")
-                )
-            elif (saved[name].stale or went_on) and not saved[name].module:
-                stale.append(
-                    Loss(name, "as it was when it was last saved; it may have changed since")
-                )
-        self._given = {cell: seqs[:MAX_SEQS] for cell, seqs in manifest.sources.items()}
-        self._known = {}
+            if name in self._records and self._records[name].bound:
+                reason = f"as it was after cell {manifest.cell}; later changes are lost"
+                stale.append(Loss(name, reason))
+            elif (saved[name].stale or has_unsaved_cell) and not saved[name].module:
+                reason = "as it was when it was last saved; it may have changed since"
+                stale.append(Loss(name, reason))
+        self._sources = {cell: seqs[:MAX_SEQS] for cell, seqs in manifest.sources.items()}
+        self._records = {}
         self._files = frozenset()
         for name in back:
-            one = saved[name]
-            behind = one.cells[-_CELLS_BEHIND:]
-            if one.seqs:  # of an older version: one tuple for each variable
-                self._given.setdefault(one.cell, one.seqs[:MAX_SEQS])
-                behind = (one.cell,)
+            entry = saved[name]
+            behind = entry.cells[-_CELLS_BEHIND:]
+            if entry.seqs:
+                # Older versions wrote one tuple for each variable.
+                self._sources.setdefault(entry.cell, entry.seqs[:MAX_SEQS])
+                behind = (entry.cell,)
             variable = Variable(
-                name=name, type=one.type, size=one.size, cell=one.cell, used=one.cell
+                name=name, type=entry.type, size=entry.size, cell=entry.cell, used=entry.cell
             )
-            self._known[name] = _Known(variable, behind, made_by=frozenset(one.made_by))
+            self._records[name] = _Record(variable, behind, made_by=frozenset(entry.made_by))
         old = {loss.name for loss in stale}
         return RestoreReport(
             tuple(name for name in back if name not in old), tuple(stale), tuple(losses.values())
@@ -362,7 +383,7 @@ class Namespace:
     def made_by(self, names: Iterable[str]) -> tuple[int, ...]:
         """The events of the cells that these variables come from."""
         events = frozenset().union(
-            *(self._known[name].cells for name in names if name in self._known)
+            *(self._records[name].cells for name in names if name in self._records)
         )
         return tuple(sorted(events))
 
@@ -376,7 +397,7 @@ class Namespace:
         `text_of` gives. UNKNOWN_SEQ stands for cells that are not known.
         """
         names = self._names_read(source, text_of)
-        behind = self.made_by(self._known if names is None else names)
+        behind = self.made_by(self._records if names is None else names)
         if self._files and (self._uses_files(source) or not self._file_cells.isdisjoint(behind)):
             return tuple(sorted({*behind, *self._files}))
         return behind
@@ -392,23 +413,24 @@ class Namespace:
         """The variables that a source reads, by way of functions too; None when it may be any."""
         if _ANY_NAME.search(source):
             return None
-        if source.isascii() and self._known.keys().isdisjoint(_WORD.findall(source)):
+        if source.isascii() and self._records.keys().isdisjoint(_WORD.findall(source)):
             return set()
         if len(source) > PARSED_CHARS:
             return None
         try:
-            pending = list(names_used(source, "<cell>", self._known).read)
+            pending = list(names_used(source, "<cell>", self._records).read)
         except SyntaxError:
-            return set()  # it does not run
+            # It does not run.
+            return set()
         except NOT_COMPILED:
             return None
         names: set[str] = set()
         while pending:
             name = pending.pop()
-            if name in names or name not in self._known:
+            if name in names or name not in self._records:
                 continue
             names.add(name)
-            for event in self._known[name].cells:
+            for event in self._records[name].cells:
                 later = self._names_read_later(event, text_of)
                 if later is None:
                     return None
@@ -421,22 +443,21 @@ class Namespace:
         return self._read_later[event]
 
     def digest(self, limit: int, heading: str = "") -> str:
-        """The namespace in at most about `limit` characters: data by use and size, then functions
-        on one line.
+        """The variable list in about `limit` characters: data by use and size, then functions.
 
         Modules, None, empty values, loop variables and names that begin with an underscore are not
         listed: they told a model nothing and took a third of the list.
         """
         data: list[Variable] = []
         callables: list[Variable] = []
-        for known in list(self._known.values()):
-            variable = known.variable
+        for record in list(self._records.values()):
+            variable = record.variable
             if variable.type in ("function", "class"):
                 callables.append(variable)
-            elif variable.type != "module" and not _is_leftover(known):
+            elif variable.type != "module" and not _is_leftover(record):
                 data.append(variable)
-        data.sort(key=lambda one: (-(one.used + log2(one.size + 1) / 2), -one.cell, one.name))
-        callables.sort(key=lambda one: (-one.used, one.name))
+        data.sort(key=_rank)
+        callables.sort(key=lambda variable: (-variable.used, variable.name))
         lines = [heading] if heading else []
         functions = _functions_line(callables, min(_FUNCTIONS_CHARS, limit // 3))
         room = limit - sum(len(line) + 1 for line in (*lines, functions) if line)
@@ -453,14 +474,20 @@ class Namespace:
         return "\n".join([*lines, functions] if functions else lines)
 
 
-def _is_leftover(known: _Known) -> bool:
-    """Whether a variable is no result that a later cell would use."""
-    variable = known.variable
+def _rank(variable: Variable) -> tuple[float, int, str]:
+    """The order of the variable list: recent and large values first."""
+    weight = variable.used + log2(variable.size + 1) / 2
+    return -weight, -variable.cell, variable.name
+
+
+def _is_leftover(record: _Record) -> bool:
+    """Whether a variable is not a result that a later cell would use."""
+    variable = record.variable
     if variable.name.startswith("_") or variable.type == "NoneType":
         return True
     if variable.detail in (_EMPTY_TEXT if variable.inline else _EMPTY):
         return True
-    return known.by_loop and variable.size <= _LOOP_BYTES
+    return record.by_loop and variable.size <= _LOOP_BYTES
 
 
 def _loop_names(source: str) -> set[str]:
@@ -479,7 +506,7 @@ def _listed(seqs: frozenset[int]) -> tuple[int, ...]:
 
 
 def _names_read_later(source: str) -> frozenset[str] | None:
-    """The names that what a source defines reads whenever it is run; None when that may be any."""
+    """The names that definitions in a source read whenever they run; None if that may be any."""
     if not _DEFINES.search(source):
         return frozenset()
     if len(source) <= PARSED_CHARS and not _ANY_NAME.search(source):
@@ -489,11 +516,9 @@ def _names_read_later(source: str) -> frozenset[str] | None:
 
 
 def _bounded(events: frozenset[int]) -> frozenset[int]:
-    return (
-        events
-        if len(events) <= _MOST_CELLS
-        else frozenset([UNKNOWN_SEQ, *sorted(events)[-_MOST_CELLS:]])
-    )
+    if len(events) <= _MOST_CELLS:
+        return events
+    return frozenset([UNKNOWN_SEQ, *sorted(events)[-_MOST_CELLS:]])
 
 
 def check_names(*lists: Sequence[str]) -> None:
@@ -505,25 +530,30 @@ def check_names(*lists: Sequence[str]) -> None:
 
 def describe_line(variable: Variable) -> str:
     """A variable in one line of plain text."""
-    text = f"{variable.name}: {variable.type if all(map(str.isidentifier, variable.type.split('.'))) else '?'}"
+    is_type_name = all(map(str.isidentifier, variable.type.split(".")))
+    text = f"{variable.name}: {variable.type if is_type_name else '?'}"
     if variable.detail:
         text += f" = {variable.detail}" if variable.inline else f" {variable.detail}"
     if variable.size >= 1 << 20 and not variable.inline:
         text += f", {variable.size / (1 << 20):,.1f} MB"
-    if not text.isprintable():  # a worker in the hands of its cell may claim anything
+    if not text.isprintable():
+        # A worker in the hands of its cell may claim anything.
         text = "".join(character if character.isprintable() else "?" for character in text)
     return text
 
 
 def _functions_line(callables: Sequence[Variable], limit: int) -> str:
     text = ""
-    for position, one in enumerate(callables):
-        shown = f"{one.name}{one.detail}" if one.type == "function" else f"class {one.name}"
-        shown = shown if shown.isprintable() else one.name
+    for position, variable in enumerate(callables):
+        label = f"class {variable.name}"
+        if variable.type == "function":
+            label = f"{variable.name}{variable.detail}"
+        if not label.isprintable():
+            label = variable.name
         left = len(callables) - position
-        if len(text) + len(shown) > limit:
+        if len(text) + len(label) > limit:
             return f"{text} and {left} more" if text else f"functions: {left}"
-        text += f", {shown}" if text else f"functions: {shown}"
+        text += f", {label}" if text else f"functions: {label}"
     return text
 
 
@@ -532,7 +562,7 @@ def _rest(count: int) -> str:
 
 
 class SavedPieces:
-    """Collects what one save sends, on top of the manifest before it."""
+    """Collects the messages of one save, on top of the manifest before it."""
 
     def __init__(self, before: Manifest, blobs: BlobStore, limit: int, limit_of_all: int) -> None:
         self.entries = {variable.name: variable for variable in before.variables}
@@ -541,11 +571,10 @@ class SavedPieces:
         self._limit = limit
         self._left = limit_of_all
         self._data = bytearray()
-        self._named = 0
+        self._count = 0
         self.changed: list[str] = []
-        self.trouble: Exception | None = (
-            None  # what the blob store raised; the save is not to be kept then
-        )
+        # What the blob store raised. The save must not be used then.
+        self.trouble: Exception | None = None
 
     def take(self, message: Any) -> None:
         """One message of a save. Raises KernelDied on what does not belong to one."""
@@ -554,44 +583,48 @@ class SavedPieces:
             self._left -= len(message.piece)
             if len(self._data) > self._limit or self._left < 0:
                 raise KernelDied("the kernel process sent larger pickles than it may")
-        elif isinstance(message, Kept):
-            self._keep(message)
+        elif isinstance(message, SavedValue):
+            self._add(message)
         else:
             raise KernelDied(
                 f"the kernel process sent {type(message).__name__} in the middle of a save"
             )
 
-    def _keep(self, kept: Kept) -> None:
-        check_names(kept.names)
-        self._named += len(kept.names)
-        if not kept.names or self._named > _MOST:
+    def _add(self, value: SavedValue) -> None:
+        check_names(value.names)
+        self._count += len(value.names)
+        if not value.names or self._count > _MOST:
             raise KernelDied("the kernel process sent more variables than it may have")
         data, self._data = bytes(self._data), bytearray()
-        before = self.entries.get(kept.names[0])
+        before = self.entries.get(value.names[0])
         group, self._next_group = self._next_group, self._next_group + 1
         digest, inline = "", b""
-        if kept.changed and not (kept.module or kept.reason):
-            digest, inline = ("", data) if len(data) <= _INLINE_BYTES else (self._put(data), b"")
+        if value.changed and not (value.module or value.reason):
+            if len(data) <= _INLINE_BYTES:
+                inline = data
+            else:
+                digest = self._put(data)
         elif before is not None:
             digest, inline = before.digest, before.inline
-        for name in kept.names:
+        for name in value.names:
             self.entries[name] = SavedVariable(
                 name=name,
                 group=group,
-                type=kept.label,
-                size=kept.size,
+                type=value.label,
+                size=value.size,
                 digest=digest,
                 inline=inline,
-                module=kept.module,
-                reason=kept.reason,
+                module=value.module,
+                reason=value.reason,
             )
-        if kept.changed:
-            self.changed += kept.names
+        if value.changed:
+            self.changed += value.names
 
     def _put(self, data: bytes) -> str:
         try:
             return self._blobs.put(data)
-        except Exception as error:  # noqa: BLE001 - a blob store of the caller; the worker must be heard to the end
+        # The blob store is the caller's code, and the worker must be heard to the end.
+        except Exception as error:  # noqa: BLE001
             self.trouble = error
             return ""
 
@@ -604,7 +637,7 @@ def load_into(
 ) -> tuple[list[str], list[Loss]]:
     """Restore every variable into a live worker.
 
-    One that kills the worker is left out of the next attempt.
+    A variable that kills the worker is left out of the next attempt.
     """
     deadly: dict[str, Loss] = {}
     for _ in range(_ATTEMPTS):
@@ -624,11 +657,10 @@ def load_into(
             discard()
             if not group:
                 raise
-            deadly |= {one.name: Loss(one.name, _ENDED_RESTORING) for one in group}
+            for variable in group:
+                deadly[variable.name] = Loss(variable.name, _ENDED_RESTORING)
     live()
-    return [], [
-        deadly.get(one.name) or Loss(one.name, _ENDED_RESTORING) for one in manifest.variables
-    ]
+    return [], [Loss(variable.name, _ENDED_RESTORING) for variable in manifest.variables]
 
 
 def _groups(manifest: Manifest, without: dict[str, Loss]) -> list[list[SavedVariable]]:

@@ -69,11 +69,13 @@ def serve(sock: socket.socket, settings: bytes) -> None:
             spec, keep={sock.fileno()}, report_pid=lambda pid: report_process(sock, pid)
         )
     except KernelUnavailable as error:
-        if os.getpid() == started_as:  # it failed before there was a jailed process to report
+        if os.getpid() == started_as:
+            # It failed before there was a jailed process to report.
             report_process(sock, started_as)
         channel.send(Failed(str(error)))
         return
-    if enforcement.tier == "none":  # the other tiers have done this, and more thoroughly
+    if enforcement.tier == "none":
+        # The other tiers have done this, and more thoroughly.
         clean_environment(home_in(spec.scratch))
         os.chdir(spec.scratch)
     _tidy(spec)
@@ -82,9 +84,7 @@ def serve(sock: socket.socket, settings: bytes) -> None:
 
 
 def _tidy(spec: JailSpec) -> None:
-    """Leave in the interpreter what a cell can use: paths that it can read, and the usual
-    built-ins.
-    """
+    """Leave the interpreter with the paths that a cell can read, and the usual built-ins."""
     if spec.tier != "none":
         readable = tuple(f"{path}/" for path in spec.read_only)
         sys.path[:] = [path for path in sys.path if f"{path}/".startswith(readable)]
@@ -104,20 +104,17 @@ class Worker:
         self._namespace: dict[str, Any] = main.__dict__
         self._channel = channel
         self._interrupts = interrupts
-        self._output = Output(
-            lambda data: channel.send(Printed(cast(bytes, data))), interrupts
-        )  # any buffer will do
+        # Any buffer can be sent.
+        self._output = Output(lambda data: channel.send(Printed(cast(bytes, data))), interrupts)
         self._streams = Streams(self._output)
         self._host_names: dict[str, Any] = {}
         self._runner = CellRunner(self._namespace, self._host_names, interrupts)
         self._snapshots = Snapshots(self._namespace, interrupts)
         self._pieces: list[bytes] = []
-        self._reserve: bytes | None = bytes(
-            _RESERVE_BYTES
-        )  # counts for the limit, but touches no memory
-        self._rebound: tuple[
-            str, ...
-        ] = ()  # names of the host that were put back after the last cell
+        # It counts for the limit, but touches no memory.
+        self._reserve: bytes | None = bytes(_RESERVE_BYTES)
+        # Host names that were put back after the last cell.
+        self._rebound: tuple[str, ...] = ()
         # Bound methods of built-in types, so that putting built-ins back needs none of them.
         self._restore_builtins = vars(builtins).update
         self._builtins = dict(vars(builtins))
@@ -160,30 +157,30 @@ class Worker:
         return dict(items[:_NAMES])
 
     def _is_variable(self, name: str, value: Any) -> bool:
-        return is_variable_name(name) and (
-            name not in self._host_names or self._host_names[name] is not value
-        )
+        if not is_variable_name(name):
+            return False
+        return name not in self._host_names or self._host_names[name] is not value
 
     def _execute(self, cell: int, source: str) -> None:
         self._channel.begin_cell()
         before = {name: id(value) for name, value in list(self._namespace.items())}
         error, used = self._runner.run(cell, source)
         self._watch_builtins = self._watch_builtins or "builtins" in source
-        if (
-            self._watch_builtins
-        ):  # some cell has named them, and what it defined may be running still
+        if self._watch_builtins:
+            # Some cell has named the built-ins, and a function that it defined may still run.
             self._restore_builtins(self._builtins)
         if error is not None and error.limit == "memory":
-            self._reserve = None  # room to answer, even if the namespace itself fills the limit
+            # This makes room to answer, even if the namespace itself fills the limit.
+            self._reserve = None
         self._channel.send(self._done(cell, error, used, before))
-        self._put_back()  # after the answer, while the host is busy with it
+        # This comes after the answer, while the host is busy with it.
+        self._put_back()
 
     def _done(
         self, cell: int, error: CellError | None, used: NamesUsed, before: dict[str, int]
     ) -> Done:
-        with suppress(
-            OutputLimitExceeded, ValueError
-        ):  # a stream that the cell filled up or closed
+        # The cell may have filled up or closed a stream.
+        with suppress(OutputLimitExceeded, ValueError):
             self._streams.finish_cell()
         after = dict(self._namespace)
         written = [
@@ -196,17 +193,16 @@ class Worker:
         written = [name for name in written if self._is_variable(name, after[name])][:_NAMES]
         bound = tuple(name for name in written if name not in before)
         changed = tuple(name for name in written if name in before)
-        deleted = tuple(name for name in before if name not in after and is_variable_name(name))[
-            :_NAMES
-        ]
+        deleted = tuple(name for name in before if name not in after and is_variable_name(name))
         read = frozenset(
             name for name in used.read if name in after and self._is_variable(name, after[name])
         )
         self._snapshots.note_cell((*bound, *changed, *read))
-        return Done(cell, error, bound, changed, deleted, tuple(sorted(read)), self._rebound)
+        reads = tuple(sorted(read))
+        return Done(cell, error, bound, changed, deleted[:_NAMES], reads, self._rebound)
 
     def _put_back(self) -> None:
-        """Make good what a cell may have taken away: signals, streams, limits, names of the host."""
+        """Restore what a cell may have changed: signals, streams, limits, host names."""
         self._interrupts.install()
         self._output.begin_cell()
         if self._streams.stdout.closed or self._streams.stderr.closed:

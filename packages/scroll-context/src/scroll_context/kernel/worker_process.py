@@ -40,8 +40,10 @@ _REPEAT_SECONDS = 0.1
 _SLICE_SECONDS = 0.1
 _LOOK_AGAIN_SECONDS = 1.0
 _CORES = os.cpu_count() or 1
-_BUDGET_ERROR = 0.01  # the part of its processor time that a cell may be short of
-_PRINTED_SLACK = 1 << 20  # marks and the like, which the worker does not count
+# The part of its processor time that a cell may be short of.
+_BUDGET_ERROR = 0.01
+# Room for marks and the like, which the worker does not count.
+_PRINTED_SLACK = 1 << 20
 
 
 class WorkerProcess:
@@ -66,9 +68,8 @@ class WorkerProcess:
         self.broker = Broker(dispatch, self.connection, process, call_seconds)
         self._cpu_seconds = spec.limits.cpu_seconds
         self.memory_bytes = spec.limits.memory_bytes
-        self.stopped_for = (
-            ""  # why the last request was told to stop: `timeout`, `interrupted`, or nothing
-        )
+        # Why the last request was asked to stop: `timeout`, `interrupted`, or nothing.
+        self.stopped_for = ""
         self._busy = False
         self._prepared = self._is_watched = False
         self._cell = 0
@@ -137,7 +138,8 @@ class WorkerProcess:
         self._idle_watch.pause()
         now = time.monotonic()
         if (now - self._budget_at) * _CORES < _BUDGET_ERROR * self._cpu_seconds:
-            return  # what can have been used since is not worth the system calls
+            # The time that can have been used since is not worth the system calls.
+            return
         self._set_cpu_budget(self._cpu_seconds)
         self._budget_at = now
 
@@ -150,13 +152,13 @@ class WorkerProcess:
             self._idle_watch.resume(self._cell_deadline)
 
     def _stop_idle_threads(self) -> None:
-        """Tell threads to stop; one that goes on all the same uses up what is left of the budget,
-        and is killed.
+        """Ask threads to stop. A thread that continues uses up the rest of the budget and is
+        killed.
         """
-        with contextlib.suppress(OSError):  # it has ended
-            if (
-                os.stat(f"/proc/{self.enforcement.pid}/task").st_nlink > 3
-            ):  # more than one thread, each a folder
+        # The process may have ended.
+        with contextlib.suppress(OSError):
+            # Each thread is a folder, and two more links belong to the parent folder.
+            if os.stat(f"/proc/{self.enforcement.pid}/task").st_nlink > 3:
                 self.process.signal(signal.SIGINT)
                 self._set_cpu_budget(0.0)
                 self._budget_at = -math.inf
@@ -169,29 +171,29 @@ class WorkerProcess:
     def ask(
         self,
         request: WireMessage | None,
-        wanted: type[M],
+        answer_type: type[M],
         seconds: float,
         take: Callable[[Any], None] | None = None,
         answers_calls: bool = False,
     ) -> M:
-        """Send a request and wait for its answer; what else belongs to it goes to `take`. Raises
-        KernelDied.
+        """Send a request and wait for its answer. Other messages of the request go to `take`.
 
-        Capability calls are refused unless `answers_calls`: what a snapshot runs when it is
-        restored gets no answer.
+        Capability calls are refused unless `answers_calls`: code that runs while a snapshot is
+        restored gets no answer. Raises KernelDied.
         """
-        if not self._busy:  # not begun by `begin_cell`
+        if not self._busy:
+            # `begin_cell` has not begun it.
             self._begin()
         self._answers_calls = answers_calls
         try:
             if request is not None:
                 self.connection.send(request)
             self._request_deadline = time.monotonic() + seconds
-            return self._wait(wanted, self._request_deadline, take)
+            return self._wait(answer_type, self._request_deadline, take)
         finally:
             self._end()
 
-    def _wait(self, wanted: type[M], deadline: float, take: Callable[[Any], None] | None) -> M:
+    def _wait(self, answer_type: type[M], deadline: float, take: Callable[[Any], None] | None) -> M:
         kill_at = next_signal = 0.0
         while True:
             now = time.monotonic()
@@ -213,12 +215,12 @@ class WorkerProcess:
             if self.broker.is_busy:
                 self.broker.expire()
             if not (self.broker.has_room or self.stopped_for):
-                time.sleep(0.001)  # let calls finish before more are taken
+                # Let calls finish before more are accepted.
+                time.sleep(0.001)
                 continue
-            message = self.connection.receive(
-                min(_SLICE_SECONDS, max(0.0, deadline - now) or _SLICE_SECONDS)
-            )
-            if isinstance(message, wanted):
+            remaining = max(0.0, deadline - now) or _SLICE_SECONDS
+            message = self.connection.receive(min(_SLICE_SECONDS, remaining))
+            if isinstance(message, answer_type):
                 return message
             if message is not None:
                 self._handle(message, take)
@@ -267,7 +269,8 @@ class _IdleWatch:
     def __init__(self, at_deadline: Callable[[], None]) -> None:
         self._at_deadline = at_deadline
         self._changed = threading.Condition()
-        self._deadline = math.inf  # while a request is under way
+        # It is infinite while a request is under way.
+        self._deadline = math.inf
         self._wakes_at = math.inf
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -305,9 +308,8 @@ class _IdleWatch:
                     self._deadline = math.inf
                     self._at_deadline()
                     self._wakes_at = math.inf
-                elif (
-                    self._wakes_at <= now
-                ):  # a request is under way, or a later one has moved the deadline
+                elif self._wakes_at <= now:
+                    # A request is under way, or a later one has moved the deadline.
                     self._wakes_at = min(self._deadline, now + _LOOK_AGAIN_SECONDS)
                 self._changed.wait(min(self._wakes_at - now, threading.TIMEOUT_MAX))
 
