@@ -158,8 +158,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str = ""
     task_id: str = ""
     role: str = ""
-    # The tool of a call or result, the cell tool of a cell, the model of a request, the file name of
-    # an image.
+    # The tool of a call or result, the cell tool of a cell, the model of a request, or the file
+    # name of an image.
     name: str = ""
     content: str = ""
     payload: Payload | None = None
