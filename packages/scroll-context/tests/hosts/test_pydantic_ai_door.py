@@ -74,7 +74,7 @@ def test_fourteen_large_results_in_a_small_window_then_a_fact_from_an_evicted_on
             assert "code 4711-3" not in shown(messages), "report 3 has left the view"
             return call(
                 "exec",
-                source="print(ms.search('report 3 code')[0]['content'][:60])",
+                source="print(ms.search('report 3 code')[0]['content'][1600:1700])",
                 headline="a | b | c | d",
             )
         assert "code 4711-3" in shown(messages)
@@ -86,7 +86,9 @@ def test_fourteen_large_results_in_a_small_window_then_a_fact_from_an_evicted_on
         @agent.tool_plain
         def read_report(number: int) -> str:
             """One report."""
-            return f"report {number} code 4711-{number} " + "filler words of the report " * 120
+            # The code stands where no stub shows it.
+            filler = "filler words of the report " * 60
+            return f"report {number}: {filler}code 4711-{number} {filler}"
 
         result = agent.run_sync("Read all reports, then tell me the code of report 3.")
         assert result.output == "The code of report 3 is 4711-3."
