@@ -63,6 +63,7 @@ MAY_IMPORT = {
     "session": SESSION,
     "agent": SESSION,
     "hosts": SESSION,
+    "telemetry": SESSION,
     "importing": STORE,
     "demo": SESSION | {"agent", "importing"},
     "cli": SESSION | {"agent", "hosts", "demo", "importing"},
