@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scroll_context.events import Draft
+from printed_cells import printed_cells, session_about_a_trip
 from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.recall.arguments import FILTER_ARGUMENTS
 from scroll_context.recall.mentions import MOST_MATCHES
@@ -32,12 +32,6 @@ from scroll_context.view.tokens import estimate
 PARTS = Actions().prompts
 TEXT = "\n\n".join(map(part, PARTS))
 MEMORY = part("memory")
-TURNS = (
-    ("user", "2024-05-03", "The hotel needs parking. Always quote prices in euros."),
-    ("assistant", "2024-05-03", "Hotel Tejo has parking and costs 140 euros."),
-    ("user", "2024-05-09", "Devin likes trains: we decided to skip the rental car."),
-    ("user", "2024-06-01", "Book Hotel Tejo for Devin and me."),
-)
 
 
 def add(a: int, b: int) -> int:
@@ -48,12 +42,8 @@ def add(a: int, b: int) -> int:
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     """A session on the data that the examples of the prompt speak of."""
-    with Store(tmp_path_factory.mktemp("prompt") / "store", create=True) as store:
-        for role, day, text in TURNS:
-            store.append(Draft(session_id="trip", role=role, content=text, created_at=day))
-        options = SessionOptions(reach="all")
-        with Session.open(store, session_id="probe", options=options) as session:
-            yield session
+    with session_about_a_trip(tmp_path_factory.mktemp("prompt") / "store") as session:
+        yield session
 
 
 def test_prompt_and_schema_stay_within_the_budget_that_stands_beside_them() -> None:
@@ -62,20 +52,8 @@ def test_prompt_and_schema_stay_within_the_budget_that_stands_beside_them() -> N
 
 
 def examples() -> list[tuple[str, str]]:
-    """The cells of the prompt and their outputs; a call without an output belongs to the next."""
-    block = MEMORY.split("```")[1].strip("\n")
-    cells: list[tuple[str, str]] = []
-    source: list[str] = []
-    output: list[str] = []
-    for line in [*block.splitlines(), ">>> "]:
-        if not line.startswith(">>> "):
-            output.append(line)
-            continue
-        if output:
-            cells.append(("\n".join(source), "\n".join(output)))
-            source, output = [], []
-        source.append(line.removeprefix(">>> ").partition("  # ")[0])
-    return cells
+    """The cells of the prompt and their outputs."""
+    return printed_cells(MEMORY.split("```")[1])
 
 
 @pytest.mark.parametrize(("source", "output"), examples(), ids=lambda text: text[:40])
