@@ -15,9 +15,9 @@ EDITABLE := --editable './packages/scroll-context[models,mcp,meaning,openai,anth
 ASSISTANT_TESTS := $(addprefix packages/scroll-assistants/tests/,\
     test_claude_code.py test_codex.py test_gemini.py)
 
-.PHONY: help demo test lint types unit test-assistants test-hosts test-long test-lowest \
-    browser screenshots bench bench-large bench-shared bench-inspector compare turn tokens soak \
-    fuzz mutants constraints clean
+.PHONY: help demo test lint types unit test-assistants test-gateway test-hosts test-long \
+    test-lowest browser screenshots bench bench-large bench-shared bench-inspector compare turn \
+    tokens soak fuzz mutants constraints clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) \
@@ -70,6 +70,15 @@ test-assistants: $(READY)  ## the tests with a real Claude Code, Codex and Gemin
 
 test-hosts:      ## the adapters under their real frameworks, lowest and newest version; HOST=name
 	$(PYTHON) benchmarks/hosts.py $(HOST)
+
+test-gateway: $(READY)  ## 150 turns of real assistants through a gateway; TURNS, WINDOW (700 MB)
+	@$(BIN)/python -m pip install --quiet --group assistants \
+	    || echo "Claude Code and Codex cannot be installed"
+	@npm install --silent --no-fund --no-audit --prefix $(VENV)/opencode opencode-ai \
+	    || echo "opencode cannot be installed"
+	SCROLL_GATEWAY_TURNS=$(or $(TURNS),150) SCROLL_GATEWAY_WINDOW=$(or $(WINDOW),30000) \
+	SCROLL_OPENCODE=$(CURDIR)/$(VENV)/opencode/node_modules/.bin/opencode \
+	    $(BIN)/pytest -rsP packages/scroll-gateway/tests/test_real_assistants.py
 
 test-long: $(READY)  ## every test in its long form: more races, kills and examples; ARGS for pytest
 	SCROLL_LONG=1 $(BIN)/pytest -n 4 $(ARGS)

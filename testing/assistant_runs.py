@@ -28,7 +28,9 @@ PATIENCE = 60.0
 HERE = Path(__file__).parent
 
 
-def run_without_network(driver: str, package: str, inside: str, folder: Path) -> Any:
+def run_without_network(
+    driver: str, package: str, inside: str, folder: Path, *, seconds: float = 240
+) -> Any:
     """Run a driver with the program inside a package; what it printed. Skips where one of them
     cannot be had.
 
@@ -54,7 +56,7 @@ def run_without_network(driver: str, package: str, inside: str, folder: Path) ->
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=seconds,
         check=False,
     )
     assert done.returncode == 0, done.stderr

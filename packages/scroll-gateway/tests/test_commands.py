@@ -174,6 +174,26 @@ def test_codex_goes_where_its_configuration_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "before"),
+    [
+        (["exec", "do it"], 0),
+        (["exec", "-c", "model=x", "do it"], 1),
+        (["-c", "a=b", "exec", "--config=model=x", "do it"], 3),
+        (["exec", "--", "-c"], 0),
+    ],
+)
+def test_settings_for_codex_stand_beside_those_of_the_user(
+    arguments: list[str], before: int
+) -> None:
+    """Codex ignores settings before a subcommand if there are some behind it."""
+    run = run_of("codex", "codex", arguments, "http://gateway/k/t", Recall(), {})
+    added = len(run.command) - 1 - len(arguments)
+    assert run.command[1 : 1 + before] == arguments[:before]
+    assert run.command[1 + before + added :] == arguments[before:]
+    assert 'model_provider="scroll"' in run.command[1 + before :][:added]
+
+
+@pytest.mark.parametrize(
     ("login", "upstream", "path"),
     [
         ({"OPENAI_API_KEY": "k"}, "https://api.openai.com", "/v1"),

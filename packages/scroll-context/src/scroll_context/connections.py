@@ -42,7 +42,7 @@ class TimedProtocol(H11Protocol):
         super().connection_made(transport)
         self._connected_at = self.loop.time()
         self._make_room()
-        _enable_keep_alive(transport.get_extra_info("socket"))
+        _set_options(transport.get_extra_info("socket"))
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -119,9 +119,12 @@ def configuration(app: Any, **options: Any) -> uvicorn.Config:
     )
 
 
-def _enable_keep_alive(connection: socket.socket) -> None:
+def _set_options(connection: socket.socket) -> None:
     if connection.family not in (socket.AF_INET, socket.AF_INET6):
         return
+    # asyncio does this only for sockets that name their protocol, which accepted ones do not. The
+    # body of an answer would wait 40 ms for the client's acknowledgement of the head.
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEP_ALIVE.items():
         if hasattr(socket, name):

@@ -267,6 +267,31 @@ def test_responses_joins_the_items_of_a_reply_and_drops_ids_with_the_reasoning()
     assert sent[-1] == {**items[-1], "output": "[folded]"}
 
 
+def test_tools_that_stand_in_the_list_are_always_sent() -> None:
+    """Codex gives newer models their tools as an item of the list."""
+    tools = {"type": "additional_tools", "role": "developer", "tools": [{"name": "exec"}]}
+    call = {"type": "function_call", "namespace": "mcp__scroll", "name": "expand"}
+    items = [
+        tools,
+        {"type": "message", "role": "user", "content": "Begin."},
+        {**call, "call_id": "c1", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "done"},
+        tools,
+    ]
+    request = ListReader(Responses()).read(json.dumps({"input": items, "model": "m"}).encode())
+    assert request.has_tools
+    assert [message.role for message in request.messages] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "system",
+    ]
+    assert not any(message.notice for message in request.messages)
+    assert request.messages[3].name == "mcp__scroll__expand"
+    assert not ListReader(Responses()).read(json.dumps({"input": [items[1]]}).encode()).has_tools
+
+
 def test_a_conversation_that_the_provider_keeps_is_not_read() -> None:
     for name, body in (
         ("responses", {"input": "Go on.", "previous_response_id": "resp_1"}),

@@ -104,7 +104,8 @@ def run_of(
     starts = {"claude": _claude, "codex": _codex, "opencode": _opencode}
     own, variables = starts[assistant](url, recall, environment)
     child = {**environment, **variables, GATEWAY_STORE: recall.store}
-    return Run([path, *own, *arguments], child)
+    place = _config_place(arguments) if assistant == "codex" else 0
+    return Run([path, *arguments[:place], *own, *arguments[place:]], child)
 
 
 Additions = tuple[list[str], dict[str, str]]
@@ -146,6 +147,20 @@ def _codex(url: str, recall: Recall, environment: Mapping[str, str]) -> Addition
     for key, value in settings.items():
         arguments += ["-c", f"{key}={value}"]
     return arguments, {}
+
+
+def _config_place(arguments: Sequence[str]) -> int:
+    """Where settings are inserted into the user's arguments: before their last setting, if any.
+
+    Codex ignores all settings before a subcommand if there are some behind it. Ours would be lost
+    with them, and requests would go past the gateway.
+    """
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    for place in reversed(range(end)):
+        word = arguments[place]
+        if word.startswith("--config") or (word.startswith("-c") and not word.startswith("--")):
+            return place
+    return 0
 
 
 def _codex_provider(environment: Mapping[str, str]) -> tuple[str, str]:

@@ -10,6 +10,7 @@ import re
 import msgspec
 
 from scroll_context.hosts.slices import common_prefix
+from scroll_context.hosts.wire_layouts import MOST_MARKS
 from scroll_context.hosts.wire_requests import WireRequest
 
 READ, WRITE = 0.1, 1.25
@@ -91,7 +92,7 @@ class Meter:
         constant = b"".join(request.fields.get(name, b"") for name in _CONSTANT)
         head = request.wire[0].span.start
         foot = len(request.body) - request.wire[-1].span.end
-        sent = constant + _plain(body[head : len(body) - foot])
+        sent = constant + without_marks(body[head : len(body) - foot])
         sums.sent.add(_tokens(len(sent)), _tokens(common_prefix(self._sent, sent)))
         self._sent = sent
         direct = len(constant) + len(request.body) - head - foot
@@ -101,9 +102,9 @@ class Meter:
     def _repeated(self, request: WireRequest, constant: int) -> int:
         """Bytes that the client would have repeated.
 
-        The last messages of a list are always read again, since a cache mark moves there.
+        The last messages of a list are always read again, since cache marks move there.
         """
-        if request.reused + 2 >= self._messages:
+        if request.reused + MOST_MARKS >= self._messages:
             return self._direct
         if not request.reused:
             return constant if self._direct else 0
@@ -111,9 +112,11 @@ class Meter:
         return constant + end - request.wire[0].span.start
 
 
-def _plain(messages: bytes) -> bytes:
+def without_marks(messages: bytes) -> bytes:
     """Messages as a provider's cache sees them: without marks, a single text as a string."""
-    return _ONE_TEXT.sub(rb"\1", _MARK.sub(b"", messages))
+    if b'"cache_control"' in messages:
+        messages = _MARK.sub(b"", messages)
+    return _ONE_TEXT.sub(rb"\1", messages)
 
 
 def _tokens(size: int) -> int:

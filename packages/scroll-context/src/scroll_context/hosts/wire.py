@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from scroll_context.contents import Usage
-from scroll_context.hosts.slices import Span, encode, item_spans, with_longer_text
+from scroll_context.hosts.slices import Span, decode, encode, item_spans, with_longer_text
 from scroll_context.messages import Media, Thinking, ToolCall
 from scroll_context.models.protocol import Reply
 from scroll_context.session.host import Drop, HostMessage, Keep, Replace
@@ -122,6 +122,11 @@ class Protocol(ABC):
     @abstractmethod
     def system(self, fields: Mapping[str, bytes]) -> str:
         """The system prompt, where it is a field of the body."""
+
+    def has_tools(self, fields: Mapping[str, bytes], body: bytes) -> bool:
+        """Whether a request offers tools to the model."""
+        del body
+        return bool(decode(fields.get("tools", b"[]")))
 
     def server_state(self, fields: Mapping[str, bytes]) -> str:
         """The field that says that the provider keeps a part of the conversation, so that the

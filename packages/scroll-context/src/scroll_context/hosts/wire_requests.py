@@ -58,7 +58,7 @@ class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_tools(self) -> bool:
-        return bool(decode(self.fields.get("tools", b"[]")))
+        return self.protocol.has_tools(self.fields, self.body)
 
 
 class _Cut(NamedTuple):

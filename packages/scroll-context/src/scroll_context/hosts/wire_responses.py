@@ -42,6 +42,10 @@ SERVER_STATE = ("previous_response_id", "conversation", "prompt")
 """Fields of a request whose conversation, or a part of it, is kept by the provider."""
 
 
+INSTRUCTIONS = frozenset({"additional_tools"})
+"""Items by which Codex gives its newer models their tools, in place of the field `tools`."""
+
+
 class Responses(Protocol):
     """`POST /v1/responses`."""
 
@@ -52,6 +56,11 @@ class Responses(Protocol):
     def server_state(self, fields: Mapping[str, bytes]) -> str:
         names = (name for name in SERVER_STATE if fields.get(name, b"null") != b"null")
         return next(names, "")
+
+    def has_tools(self, fields: Mapping[str, bytes], body: bytes) -> bool:
+        return super().has_tools(fields, body) or any(
+            b'"%s"' % kind.encode() in body for kind in INSTRUCTIONS
+        )
 
     def groups(self, values: Sequence[Any]) -> Iterator[range]:
         start = 0
@@ -70,6 +79,9 @@ class Responses(Protocol):
         item = values[0]
         if _is_of_reply(item):
             return (self._reply_part(values, names),)
+        if _type(item) in INSTRUCTIONS:
+            # Always sent, wherever it stands: without it, the model has no tools.
+            return (Part(HostMessage(role="system", text=encode(item).decode())),)
         if _type(item) != "message":
             return (Part(self._result(item, names)),)
         if item["role"] == "user":
@@ -201,13 +213,20 @@ def _is_of_reply(item: Mapping[str, Any]) -> bool:
     """Whether an item was made by the model or by the provider's own tools."""
     if _type(item) == "message":
         return bool(item["role"] == "assistant")
-    return not (_type(item).endswith("_output") and "call_id" in item)
+    return _type(item) not in INSTRUCTIONS and not (
+        _type(item).endswith("_output") and "call_id" in item
+    )
 
 
 def _call(item: Mapping[str, Any]) -> ToolCall:
     """A function call, a call of a custom tool, or an action of the provider's own kinds."""
     raw = item.get("arguments", item.get("input", item.get("action")))
-    return ToolCall(item["call_id"], item.get("name") or _type(item), arguments(raw))
+    name = item.get("name") or _type(item)
+    # Codex keeps the name of an MCP server apart from that of its tool.
+    server = item.get("namespace") or ""
+    if server.startswith("mcp__"):
+        name = f"{server}__{name}"
+    return ToolCall(item["call_id"], name, arguments(raw))
 
 
 def _edited_reply(items: Sequence[bytes], action: Action) -> list[bytes]:
