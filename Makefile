@@ -10,7 +10,7 @@ CONSTRAINTS ?= .ci/constraints.txt
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile \
     $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 OTHERS := assistants shared inspector gateway evals
-EDITABLE := --editable './packages/scroll-context[models,mcp,meaning,openai,anthropic]' \
+EDITABLE := --editable './packages/scroll-context[models,mcp,openai,anthropic]' \
     $(foreach name,$(OTHERS),--editable ./packages/scroll-$(name))
 ASSISTANT_TESTS := $(addprefix packages/scroll-assistants/tests/,\
     test_claude_code.py test_codex.py test_gemini.py)

@@ -65,7 +65,7 @@ def install(pinned: dict[str, str]) -> str:
     # Renamed at the end, so that an install that failed is not taken for one.
     waiting = FOLDER / "constraints.new"
     waiting.write_text(constraints)
-    packages = ["--editable", "./packages/scroll-context[models,mcp,meaning]"]
+    packages = ["--editable", "./packages/scroll-context[models,mcp]"]
     for name in ("assistants", "shared", "inspector", "gateway", "evals"):
         packages += ["--editable", f"./packages/scroll-{name}"]
     packages += ["--group", "dev"]

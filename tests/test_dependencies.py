@@ -23,8 +23,6 @@ OWN = {folder.name for folder in DISTRIBUTIONS}
 NOT_DECLARED = {
     # A module that the kernel puts beside a prelude. It exists only inside the jail.
     "handles",
-    # A user who wants local embeddings installs it; it would bring gigabytes. The error says so.
-    "sentence-transformers",
     # Only type checkers read that import, and they bring the module.
     "typing-extensions",
 }

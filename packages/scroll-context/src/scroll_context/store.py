@@ -24,7 +24,6 @@ from scroll_context.log.references import named_payloads
 from scroll_context.log.schemes import open_backend
 from scroll_context.log.writer import StoreLimits
 from scroll_context.origin import Origin
-from scroll_context.search.meaning import Embedder, MeaningIndex
 from scroll_context.search.search import PATIENCE, SearchIndex
 from scroll_context.sql.guard import GuardedSql
 from scroll_context.sql.messages import SqlLimits
@@ -80,7 +79,6 @@ class Store:
         create: bool = False,
         lock_timeout: float = 30.0,
         limits: StoreLimits | None = None,
-        embedder: Embedder | None = None,
         read_only: bool = False,
     ) -> None:
         """Open a store, or with `create` make one where there is none."""
@@ -88,9 +86,6 @@ class Store:
         self.folder, self.payloads = self.log.path.parent, self.log.payloads
         self.log.read_only = read_only
         self.index = SearchIndex(self.folder / "index", self.log, self.payloads)
-        self.meaning = (
-            MeaningIndex(self.folder / "meaning", self.log, embedder) if embedder else None
-        )
         self.log.on_append.append(self.index.notify)
         self.log.on_erased.append(lambda: finish(self))
         if read_only:

@@ -2,7 +2,6 @@
 
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,21 +10,17 @@ import msgspec
 from scroll_context.errors import BadInput, UnknownSeq
 from scroll_context.events import Event
 from scroll_context.kernel.results import CapabilityResult
-from scroll_context.log.filters import SearchFilters
 from scroll_context.recall.arguments import bindable, filters_of, places_of, text_of, whole_number
 from scroll_context.recall.reader import Reader
 from scroll_context.recall.rows import Answer, Row, event_row
-from scroll_context.search.meaning import fused
-from scroll_context.search.search import Hit, Hits
+from scroll_context.search.search import Hits
 from scroll_context.sql.guard import GuardedSql
 from scroll_context.text.dates import misdated
-from scroll_context.text.words import body, clip
 from scroll_context.work import check as check_work
 
 MAX_HITS = 200
 PIECE = 4 << 20  # bytes of a body sent to the kernel at once
 EXPAND_BYTES = 16 << 20  # of memory for the texts that one call returns
-FUSED = 50  # hits by words and by meaning that are joined
 REMEMBERED = 1_000  # searches and verified bodies that a session remembers
 _LIMIT = re.compile(
     r"\bLIMIT\s+(?P<count>\d{1,9}|\?)(?:\s+OFFSET\s+(?P<offset>\d+|\?))?\s*;?\s*\Z", re.IGNORECASE
@@ -44,81 +39,28 @@ class Lookup:
 
     # search ---------------------------------------------------------------------------------------
 
-    def search(
-        self, query: Any, k: Any = 10, per_session: Any = None, by: Any = "words", **filters: Any
-    ) -> Answer:
-        """Ranked hits with complete text; `per_session` is the most that one session may have.
-
-        With by="meaning", turns that say it in other words are joined in, where the store has an
-        embedder.
-        """
+    def search(self, query: Any, k: Any = 10, per_session: Any = None, **filters: Any) -> Answer:
+        """Ranked hits with complete text; `per_session` is the most that one session may have."""
         text_of(query, "the query of ms.search")
         count = whole_number(k, "k", 1, MAX_HITS)
         most = None if per_session is None else whole_number(per_session, "per_session", 1)
         selected = filters_of("ms.search", filters, self._reader.scope)
-        if by not in ("words", "meaning"):
-            raise BadInput(f"by is 'words' or 'meaning', not {by!r:.80}")
         hits = self._store.index.search(
             query,
-            k=count if by == "words" else max(count, FUSED),
+            k=count,
             grant=self._reader.grant,
             exclude=self._reader.running_seqs().union(self._reader.hidden()),
             per_session=most,
             filters=selected,
         )
-        notes = [_search_note(query, hits)]
-        ranked: Sequence[Hit] = hits
-        if by == "meaning":
-            ranked, remark = self._with_meaning(query, count, hits, most, selected)
-            notes.append(remark)
-        notes.append(self._repeated(query, count, most, by, sorted(map(str, filters.items()))))
+        notes = [
+            _search_note(query, hits),
+            self._repeated(query, count, most, sorted(map(str, filters.items()))),
+        ]
         if selected.created_from is not None or selected.created_to is not None:
             notes.append(self._misdated())
-        rows = [event_row(hit.event, score=hit.score, snippet=hit.snippet) for hit in ranked]
+        rows = [event_row(hit.event, score=hit.score, snippet=hit.snippet) for hit in hits]
         return Answer(rows, " ".join(filter(None, notes)))
-
-    def _with_meaning(
-        self,
-        query: str,
-        count: int,
-        by_words: Sequence[Hit],
-        per_session: int | None,
-        filters: SearchFilters,
-    ) -> tuple[list[Hit], str]:
-        """Hits by words, joined with turns that are near in meaning; and a remark about them."""
-        meaning = self._store.meaning
-        if meaning is None:
-            raise BadInput(
-                "this store has no embedder, so there is no search by meaning; "
-                "leave out by= to search by words"
-            )
-        grant = self._reader.grant
-        try:
-            near = meaning.search(
-                query,
-                k=max(count, FUSED),
-                grant=grant,
-                exclude=self._reader.hidden(),
-                filters=filters,
-            )
-        except Exception as error:  # noqa: BLE001 - the embedder is foreign code, and words still work
-            remark = f"search by meaning failed ({error!r:.200}); these are the hits by words"
-            return list(by_words[:count]), remark
-        hits = {hit.seq: hit for hit in by_words}
-        events = self._store.log.get_many([seq for seq in near.seqs if seq not in hits], grant)
-        hits |= {event.seq: Hit(event, 0.0, clip(body(event.content), 300)) for event in events}
-        per: Counter[str] = Counter()
-        ranked = []
-        for seq in fused([hit.seq for hit in by_words], near.seqs):
-            hit = hits.get(seq)
-            if hit is None:
-                continue
-            session = hit.event.session_id
-            if per_session is None or per[session] < per_session:
-                per[session] += 1
-                ranked.append(hit)
-        remark = f"{near.missing:,} turns of the user have no vector yet" if near.missing else ""
-        return ranked[:count], remark
 
     def _repeated(self, *search: object) -> str:
         key = hash(repr(search))

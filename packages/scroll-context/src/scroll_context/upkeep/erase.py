@@ -21,7 +21,6 @@ import datetime as dt
 import getpass
 import os
 import re
-import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -287,8 +286,6 @@ def _clean(store: StoreFiles, progress: Progress | None, patience: float) -> str
         if _LEFTOVER.fullmatch(file.name):
             # A salvage or a killed process left a file that has the content too.
             file.unlink(missing_ok=True)
-    # Vectors reveal content. They are computed again when they are needed.
-    shutil.rmtree(store.folder / "meaning", ignore_errors=True)
     if not store.index.discard(patience):
         return "another process holds the search index; the next opening of the store removes it"
     with (
