@@ -37,4 +37,8 @@ with (
     history.append(HostMessage(role="user", text="What was question 3?"))
     session.follow(history, system="You are helpful.", window=WINDOW)
     session.replied(Reply(tool_calls=(ToolCall("c1", "exec", {"source": "..."}),)))
-    print(session.run("print(ms.search('Question 3', k=1)[0]['content'][:11])", "c1").content)
+    print(
+        session.run(
+            "print(ms.search('Question 3', role='user', k=1)[0]['content'][:11])", "c1"
+        ).content
+    )
