@@ -57,12 +57,10 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 
 def test_the_page_has_every_call_with_its_signature() -> None:
     signatures = prelude_signatures()
-    # The prelude passes these two on among its filters.
+    # The prelude passes this one on among its filters.
     parameters = inspect.signature(Lookup.search).parameters
-    assert parameters["per_session"].default is None and parameters["by"].default == "words"
-    signatures["search"] = signatures["search"].replace(
-        "**filters", "per_session=None, by='words', **filters"
-    )
+    assert parameters["per_session"].default is None
+    signatures["search"] = signatures["search"].replace("**filters", "per_session=None, **filters")
     assert SECTIONS.keys() == signatures.keys()
     for name, signature in signatures.items():
         assert SECTIONS[name].startswith(f"\n`{signature}`\n")
