@@ -11,7 +11,7 @@ from scroll_context.errors import BadInput, PayloadDamaged, UnknownSeq
 from scroll_context.events import Draft, Kind, Scope
 from scroll_context.recall.lookup import EXPAND_BYTES, REMEMBERED
 from scroll_context.recall.memory import Memory, NoSession
-from scroll_context.recall.memory_tools import memory_tools
+from scroll_context.recall.memory_tools import recall_tools
 from scroll_context.store import Store
 
 
@@ -287,7 +287,7 @@ def test_hits_that_are_in_view_are_named(store: Store) -> None:
 def test_a_large_text_is_paged_to_its_end(store: Store) -> None:
     body = "".join(f"line {n:07} é\n" for n in range(150_000))
     seq = said(store, body)
-    (expand,) = memory_tools(memory_of(store), ["expand"])
+    (expand,) = recall_tools(memory_of(store), ["expand"], "ms_")
     pages, start = [], 0
     while True:
         (row,) = expand(seq, start=start)["rows"]

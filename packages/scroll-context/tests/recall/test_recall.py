@@ -14,7 +14,7 @@ from scroll_context.kernel.kernel import Kernel
 from scroll_context.kernel.results import UNKNOWN_SEQ, CapabilityCall, CapabilityResult
 from scroll_context.log.payloads import CHUNK
 from scroll_context.recall.memory import Memory, NoSession, memory_prelude
-from scroll_context.recall.memory_tools import memory_tools
+from scroll_context.recall.memory_tools import recall_tools
 from scroll_context.search.grep import MOST_COUNTED, OVERLAP, PAGE, Scan, pattern
 from scroll_context.store import Store
 from scroll_context.tools.handles import handles_prelude
@@ -590,8 +590,8 @@ def test_models_without_cells_have_the_same_as_tools(store: Store) -> None:
         session_id="s1",
         created_at="2024-07-01",
     )
-    grep, outline, gist, standing = memory_tools(
-        memory_of(store), ["grep", "outline", "gist", "standing"]
+    grep, outline, gist, standing = recall_tools(
+        memory_of(store), ["grep", "outline", "gist", "standing"], "ms_"
     )
     assert [one.name for one in (grep, outline, gist, standing)] == [
         "ms_grep",

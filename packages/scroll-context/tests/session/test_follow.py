@@ -25,6 +25,7 @@ from scroll_context.session.session import Session, SessionOptions
 from scroll_context.session.wire_form import wire_bytes
 from scroll_context.store import Store
 from scroll_context.view.layout import lay_out
+from scroll_context.view.tokens import estimate
 
 Opened = Callable[..., Session]
 PLAIN = SessionOptions(context="plain")
@@ -168,6 +169,37 @@ def test_an_edited_result_answers_the_same_call(opened: Opened) -> None:
     assert len(recorded(session)) == 6
     assert session.follow(cleared).items == layout.items
     assert len(recorded(session)) == 6
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (user("def f():\n  return 1"), user("def f():\n        return 1")),
+        (
+            HostMessage(role="assistant", calls=(ToolCall("c", "look", {"n": 1}),)),
+            HostMessage(role="assistant", calls=(ToolCall("c", "look", {"n": "2" * 9_000}),)),
+        ),
+    ],
+    ids=["white space", "arguments"],
+)
+def test_an_edit_is_recorded_and_counted_however_small(
+    opened: Opened, before: HostMessage, after: HostMessage
+) -> None:
+    session = opened(options=PLAIN)
+    first = session.follow([user("go"), before])
+    second = session.follow([user("go"), after])
+    assert second.seqs[1] != first.seqs[1]
+    assert len(recorded(session)) == 3
+    assert second.tokens >= estimate(after.text + str([call.arguments for call in after.calls]))
+
+
+def test_a_system_message_in_the_list_is_counted_once(opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    head = HostMessage(role="system", text="S " * 2_000)
+    alone = session.follow([head, user("go")])
+    named = session.follow([head, user("go")], system=head.text)
+    assert alone.tokens >= estimate(head.text)
+    assert abs(named.tokens - alone.tokens) < 20
 
 
 def test_results_in_another_order_are_the_same_results(opened: Opened) -> None:
@@ -605,3 +637,13 @@ def test_sessions_open_and_follow_without_blocking_an_event_loop(store: Store) -
     started = time.monotonic()
     longest = asyncio.run(main())
     assert longest < (time.monotonic() - started) / 2, "a kernel started in the loop's own thread"
+
+
+def test_stubs_name_a_tool_that_the_session_has(opened: Opened) -> None:
+    session = opened(options=PLAIN)
+    names = {spec.name for spec in session.environment.toolbox.specs()}
+    assert {"search", "grep", "expand", "outline"} <= names
+    messages = long_list(40)
+    texts = sent(session.follow(messages, window=4_000), messages)
+    assert any("expand(" in text for text in texts)
+    assert not any("ms.expand" in text or "ms_expand" in text for text in texts)

@@ -236,11 +236,11 @@ def test_native_recall_tools_name_the_events_that_they_show(
 ) -> None:
     from scroll_context.messages import ToolCall
     from scroll_context.recall.memory import Memory
-    from scroll_context.recall.memory_tools import memory_tools
+    from scroll_context.recall.memory_tools import recall_tools
 
     with Session.open(store, session_id="work", options=EVERYTHING) as session:
         memory = Memory(store, session.scope, "all", session)
-        session.add_tools(memory_tools(memory, ("search", "grep", "sql_query")))
+        session.add_tools(recall_tools(memory, ("search", "grep", "sql_query"), "ms_"))
         shown = session.call_tool(ToolCall("c1", "ms_search", {"query": "patient"}))
         counted = session.call_tool(
             ToolCall("c2", "ms_sql_query", {"sql": "SELECT count(*) AS n FROM hist.events"})

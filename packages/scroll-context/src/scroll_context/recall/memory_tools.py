@@ -70,14 +70,6 @@ def recall_tools(
     return tools
 
 
-def memory_tools(memory: Memory, names: Iterable[str]) -> list[Tool[..., Any]]:
-    """The native tools of a context: ms_search and so on; `recall` is called recall."""
-    tools = []
-    for name in names:
-        tools += recall_tools(memory, [name], "" if name == "recall" else "ms_")
-    return tools
-
-
 def tool_specs(tools: Iterable[Tool[..., Any]]) -> tuple[ToolSpec, ...]:
     """What a model is told about the tools: names, descriptions and schemas.
 

@@ -4,7 +4,7 @@ A host hands over its complete list before each request. `HostList` is the sessi
 list: a fold of the session's events, so it is the same after a restart. `align` compares the two.
 
 Messages are compared by a normal form of their content: the role, the text with its white space
-folded, the ids of tool calls, the digests of media. A host's own id settles which of two equal
+folded, the tool calls, the digests of media. A host's own id settles which of two equal
 messages is meant. So the same prompt twice is two messages, the same list after a restart adds
 nothing, and metadata that a host changes does not count.
 
@@ -38,7 +38,7 @@ from scroll_context.origin import Origin
 from scroll_context.session.host import Drop, HostMessage, Insert, Item, Keep, Replace
 from scroll_context.session.media import record_media
 from scroll_context.session.wire_form import wire_bytes, wire_facts
-from scroll_context.view.entries import step
+from scroll_context.view.entries import StepCall, decoded, step
 from scroll_context.view.headline import without_headline
 from scroll_context.view.layout import Shown, ViewLayout
 
@@ -131,16 +131,17 @@ class HostList:
         calls = step(event, 0, "").reply.calls if event.role == "assistant" else ()
         ids = tuple(call.id for call in calls)
         mark = self._expected.popleft() if is_hosts and self._expected else ""
-        mark = mark or self._mark_of_event(event, ids, is_hosts)
+        mark = mark or self._mark_of_event(event, calls, is_hosts)
         return Known(event.seq, mark, host_id, not is_result, ids)
 
-    def _mark_of_event(self, event: Event, call_ids: tuple[str, ...], is_hosts: bool) -> str:
+    def _mark_of_event(self, event: Event, calls: Sequence[StepCall], is_hosts: bool) -> str:
         digests = [item.digest or item.url for item in media_of(event)]
         if event.kind in (Kind.TOOL_RESULT, Kind.OBSERVATION):
             text = self._text(event) if is_hosts else None
             return _result_mark(event.tool_call_id, text, event.tool_state, digests)
         role = "notice" if event.kind == Kind.NOTICE else event.role
-        return _mark(role, self._text(event), call_ids, digests)
+        made = [(call.id, decoded(call.arguments)) for call in calls]
+        return _mark(role, self._text(event), made, digests)
 
     def reply_of(self, call_id: str) -> int | None:
         """The seq of the newest assistant message that makes a call."""
@@ -408,7 +409,13 @@ def mark_of(message: HostMessage) -> str:
         return _result_mark(message.call_id, message.text, message.state, digests)
     if message.notice:
         return _mark("notice", message.text, (), digests)
-    return _mark(message.role, message.text, tuple(call.id for call in message.calls), digests)
+    calls = [(call.id, _arguments(call.arguments)) for call in message.calls]
+    return _mark(message.role, message.text, calls, digests)
+
+
+def _arguments(arguments: dict[str, Any] | str) -> Any:
+    """The arguments of a call, which hosts and logs have as a value or as its JSON."""
+    return decoded(arguments) if isinstance(arguments, str) else arguments
 
 
 def media_digest(media: Media) -> str:
@@ -422,18 +429,17 @@ def _result_mark(call_id: str, text: str | None, state: str, digests: Sequence[s
     """Without a text, the mark of whatever answers the call."""
     if text is None:
         return _hashed("tool", call_id)
-    return _hashed("tool", call_id, _folded(text), "ok" if state == "ok" else "error", *digests)
+    outcome = "ok" if state == "ok" else "error"
+    return _hashed("tool", call_id, without_surrogates(text).strip(), outcome, *digests)
 
 
-def _mark(role: str, text: str, call_ids: tuple[str, ...], digests: Sequence[str]) -> str:
-    if role == "assistant":
-        # Users are not shown the headline, so a host may keep the reply without it.
-        text = without_headline(text)
-    return _hashed(role, _folded(text), list(call_ids), *digests)
-
-
-def _folded(text: str) -> str:
-    return " ".join(without_surrogates(text).split())
+def _mark(role: str, text: str, calls: Sequence[tuple[str, Any]], digests: Sequence[str]) -> str:
+    text = without_surrogates(text)
+    if role != "assistant":
+        return _hashed(role, text.strip(), *digests)
+    # Users are not shown the headline, so a host may keep the reply without it, and a host may join
+    # the pieces of a reply in its own way.
+    return _hashed(role, " ".join(without_headline(text).split()), calls, *digests)
 
 
 def _hashed(*parts: object) -> str:

@@ -38,7 +38,7 @@ from scroll_context.messages import Media, ToolCall, ToolSpec
 from scroll_context.models import DEFAULT_WINDOW, Model, Reply, Request
 from scroll_context.origin import Origin
 from scroll_context.recall.memory import Memory
-from scroll_context.recall.memory_tools import memory_tools
+from scroll_context.recall.memory_tools import recall_tools
 from scroll_context.session.context import WindowedContext, make_context
 from scroll_context.session.environment import Environment, recalls
 from scroll_context.session.follow import HostList, items_of, record_list
@@ -211,7 +211,9 @@ class Session:
             0,
         )  # the tools of the last request, and their tokens
         memory = Memory(store, self.scope, self.reach, self)
-        native = memory_tools(memory, self.context.actions.memory_tools)
+        # Stubs and index name the recall tools, so they are offered under the same names.
+        prefix = self.context.view.words.expand.removesuffix("expand")
+        native = recall_tools(memory, self.context.actions.memory_tools, prefix)
         self.environment = Environment(
             journal,
             Toolbox(
@@ -451,6 +453,7 @@ class Session:
             budget = self.budget
             if is_cold:
                 budget = replace(budget, high=(budget.high + budget.low) / 2)
+            overhead += sum(_system_tokens(message, system) for message in messages)
             schema = self._fit(
                 system, tools, window, model_name, digest, overhead, overflowed, budget
             )
@@ -860,6 +863,13 @@ class Session:
                 f"Not saved before the process ended, so lost or out of date: {', '.join(unsaved)}."
             )
         self.notice("\n".join(lines))
+
+
+def _system_tokens(message: HostMessage, system: str) -> int:
+    """Tokens of a system message in a host's list that `system` does not hold."""
+    if message.role != "system" or message.notice or message.text in system:
+        return 0
+    return estimate(message.text)
 
 
 def fork(
