@@ -221,7 +221,7 @@ def test_leaks_are_noticed() -> None:
     assert flat.memory_is_flat and flat.files_are_flat
     assert not leaking.memory_is_flat and not leaking.files_are_flat
     assert (
-        vitals(*((100, 20 + n * (MORE_FILES + 9) // 60) for n in range(60))).files_are_flat is False
+        vitals(*((100, 20 + n * (4 * MORE_FILES) // 60) for n in range(60))).files_are_flat is False
     )
 
 

@@ -2,6 +2,7 @@
 in one trial.
 """
 
+import re
 import signal
 import threading
 import time
@@ -119,8 +120,8 @@ def test_the_index_of_the_history_is_in_the_first_request(tmp_path: Path) -> Non
     runner(tmp_path / "run", agent).run()
     first = next(request for request in agent.requests if thing_asked(request) == "kettle")
     index = first.messages[1].text
-    assert "- seq 1-2 (2024-03-01): kettle cost 31 euros." in index
-    assert "(2024-03-02): bicycle is painted green." in index
+    assert re.search(r"- seq 1-2 \(.*2024-03-01\): kettle cost 31 euros\.", index)
+    assert "2024-03-02): bicycle is painted green." in index
     assert "ferry" not in index  # another history
     assert (
         len(first.messages) == 2 and "Noted, thank you." not in index
@@ -414,7 +415,7 @@ def test_what_a_question_s_agent_saw_is_explained_from_the_kept_store(
         found = [explain(store, seq, inherited_by(store, seq)) for seq in requests]
         assert [one.doubt for one in found] == [""] * len(requests) != []
         if context == "scroll":
-            assert "- seq 1-2 (2024-03-01): kettle cost" in found[0].messages[1].text
+            assert "2024-03-01): kettle cost" in found[0].messages[1].text
             assert explain(store, requests[0]).doubt  # without what it inherited
         with pytest.raises(UnknownSeq):
             inherited_by(store, 10_000)

@@ -57,12 +57,23 @@ WORDS: dict[str, list[tuple[str, ...]]] = {
     "admin": [("init", "{address}")],
     "mcp": [()],
     "serve": [(SESSION, "--export", "{out}/page.html")],
+    "gateway": [("status",)],
+    "wrap": [("opencode", "--version")],
     "install": [("gemini", "--scope", "project", "--dry-run")],
     "uninstall": [("gemini", "--yes"), ("gemini", "--scope", "project", "--dry-run")],
     "hook": [("claude-code",)],
     "demo": [()],
 }
-WITHOUT_STORE_OPTION = ("push", "pull", "doctor", "admin", "demo", "completion", "uninstall")
+WITHOUT_STORE_OPTION = (
+    "wrap",
+    "push",
+    "pull",
+    "doctor",
+    "admin",
+    "demo",
+    "completion",
+    "uninstall",
+)
 RUNS = [(command, False) for command in WORDS]
 RUNS += [(command, True) for command in WORDS if command not in WITHOUT_STORE_OPTION]
 
