@@ -103,7 +103,7 @@ MOCHA = """\
 NPM = """\
 npm error code E404
 npm error 404 Not Found - GET https://registry.example/left-pad-9 - Not found
-npm error A complete log of this run can be found in: /root/.npm/_logs/x.log
+npm error A complete log of this run can be found in: /home/user/.npm/_logs/x.log
 """
 MYPY = """\
 src/a.py:3: error: Incompatible types in assignment  [assignment]

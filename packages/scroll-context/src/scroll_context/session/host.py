@@ -22,8 +22,9 @@ from scroll_context.messages import Media, Role, Thinking, ToolCall
 class HostMessage(msgspec.Struct, frozen=True, kw_only=True):
     """What Scroll needs to know about one message of a host.
 
-    A message of the host that holds several things (text and tool results, say) becomes several
-    HostMessages in a row with the same `wire`.
+    A message of the host that holds several things becomes several HostMessages in a row: each tool
+    result is one, and so is the user's text beside it. A reply stays one, with its text and all of
+    its tool calls, as it is reported to `Session.replied`.
 
     >>> from scroll_context.hosts import HostMessage
     >>> HostMessage(role="tool", call_id="c1", name="read", text="no such file", state="error").role
@@ -49,7 +50,7 @@ class HostMessage(msgspec.Struct, frozen=True, kw_only=True):
     echo: bool = False
     # The host's own id of the message, "" where it has none.
     id: str = ""
-    # The host's own object.
+    # The host's own object, for the adapter. Scroll never reads it.
     wire: Any = None
     # The exact bytes of the message on the wire, where there are any. For several HostMessages
     # with one `wire`, each has its own slice, and the slices in order are the complete message.

@@ -590,7 +590,8 @@ class Session:
     def replied(self, reply: Reply, *, id: str = "", sent: str = "") -> Event:
         """Record what the model answered, before its calls are carried out.
 
-        The headline in it is bound to its seq. `id` is the host's own id of the message, if it has
+        The headline in it is bound to its seq. A host's list must hold the reply in the same shape,
+        as one message; otherwise it counts as another one. `id` is the host's own id of the message, if it has
         one already; `sent` is the SHA-256 of the body that a host sent for it.
         """
         given = [
