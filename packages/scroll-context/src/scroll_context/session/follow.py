@@ -3,9 +3,9 @@
 A host hands over its complete list before each request. `HostList` is the session's record of that
 list: a fold of the session's events, so it is the same after a restart. `align` compares the two.
 
-Messages are compared by a normal form of their content: the role, the text with its white space
-folded, the tool calls, the digests of media. A host's own id settles which of two equal
-messages is meant. So the same prompt twice is two messages, the same list after a restart adds
+Messages are compared by a normal form of their content: the role, the text (that of a reply with
+its white space folded), the tool calls, the digests of media. A host's own id settles which of two
+equal messages is meant. So the same prompt twice is two messages, the same list after a restart adds
 nothing, and metadata that a host changes does not count.
 
 A host also drops messages:
