@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from scroll_context.contents import MediaFacts, media_of
+from scroll_context.contents import MediaFacts
 from scroll_context.errors import BadInput
-from scroll_context.events import Event, Kind
+from scroll_context.events import Kind
 from scroll_context.images import image_size, media_tokens
 from scroll_context.log.journal import Journal
 from scroll_context.log.log import EventLog
@@ -46,22 +46,6 @@ def _record(journal: Journal, media: Media, role: str) -> MediaFacts:
     event = journal.append(draft, body=media.data, media_type=media.media_type)
     digest = event.payload.digest if event.payload is not None else ""
     return msgspec.structs.replace(facts, seq=event.seq, digest=digest)
-
-
-def load_media(log: EventLog, event: Event) -> tuple[Media, ...]:
-    """The images and files of a recorded message, with their bytes."""
-    return tuple(loaded(log, facts) for facts in media_of(event))
-
-
-def loaded(log: EventLog, facts: MediaFacts) -> Media:
-    """An image or a file with its bytes."""
-    return Media(
-        media_type=facts.media_type,
-        name=facts.name,
-        url=facts.url,
-        digest=facts.digest,
-        data=log.payloads.read(facts.digest) if facts.digest else b"",
-    )
 
 
 def with_bytes(log: EventLog, media: Iterable[Media]) -> tuple[Media, ...]:
