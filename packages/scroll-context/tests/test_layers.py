@@ -31,6 +31,7 @@ VALUES = {
     "events",
     "errors",
     "images",
+    "lazy",
     "messages",
     "background",
     "origin",

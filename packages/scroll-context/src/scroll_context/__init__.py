@@ -6,8 +6,9 @@ error tree is in `scroll_context.errors`. Authors of host adapters find their na
 `scroll_context.hosts`. Everything else is imported from its own module.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from scroll_context.lazy import lazy_names
 
 __version__ = "0.1.0"
 
@@ -27,9 +28,7 @@ PUBLIC = {
 }
 """The public names by the module that defines them."""
 
-_HOMES = {name: module for module, names in PUBLIC.items() for name in names}
-
-__all__ = sorted(_HOMES)
+__all__, _load = lazy_names(__name__, PUBLIC)
 
 if TYPE_CHECKING:
     # Type checkers cannot read the table. A test compares these lines with it.
@@ -60,12 +59,7 @@ if TYPE_CHECKING:
     from scroll_context.view.eviction import ViewBudget as ViewBudget
 else:
     # Type checkers must not see this function: they would accept any name.
-    def __getattr__(name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
+    __getattr__ = _load
 
 
 def __dir__() -> list[str]:

@@ -7,8 +7,9 @@ carries out the model's recalls. The adapters for frameworks are modules of thei
 like those of `scroll_context` itself.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from scroll_context.lazy import lazy_names
 
 PUBLIC = {
     "errors": ("ContextOverflow",),
@@ -24,9 +25,7 @@ PUBLIC = {
 }
 """The public names by the module of `scroll_context` that defines them."""
 
-_HOMES = {name: module for module, names in PUBLIC.items() for name in names}
-
-__all__ = sorted(_HOMES)
+__all__, _load = lazy_names(__name__, PUBLIC)
 
 if TYPE_CHECKING:
     # Type checkers cannot read the table. A test compares these lines with it.
@@ -56,12 +55,7 @@ if TYPE_CHECKING:
     from scroll_context.view.tokens import estimate as estimate
 else:
     # Type checkers must not see this function: they would accept any name.
-    def __getattr__(name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"scroll_context.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
+    __getattr__ = _load
 
 
 def __dir__() -> list[str]:
