@@ -12,7 +12,7 @@ from scroll_context.errors import BadInput, LimitReached, ModelUnavailable
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.store import Store
 from scroll_context.tools.ask import CONTEXT_LIMIT, Ask, AskBudget, AskModel, AskReply
-from scroll_context.tools.toolbox import unfinished
+from scroll_context.tools.unfinished import unfinished_calls
 
 SCOPE = Scope("s", "me")
 
@@ -115,7 +115,7 @@ def test_a_question_that_got_no_answer_is_recorded_counted_and_can_be_asked_agai
         "error",
         "ModelUnavailable: busy",
     )
-    assert unfinished(store.log, SCOPE) == []
+    assert unfinished_calls(store.log, SCOPE) == []
     assert one(asking(store, calls=2), "a") == "length 1"
     with pytest.raises(LimitReached, match="2 calls"):
         one(asking(store, calls=2), "b")
@@ -148,7 +148,7 @@ def test_the_same_question_at_the_same_time_is_asked_once(store: Store) -> None:
     ask = Ask(answer, journal_of(store.log, SCOPE))
     found = ask.methods(7, threading.Event())["ask.many"]("shout", ["a", "a", "a", "b"])
     assert found.value == ["A", "A", "A", "B"] and sorted(asked) == ["a", "b"]
-    assert unfinished(store.log, SCOPE) == []
+    assert unfinished_calls(store.log, SCOPE) == []
 
 
 def test_a_question_that_another_process_answered_first_has_a_result_too(store: Store) -> None:
@@ -157,7 +157,7 @@ def test_a_question_that_another_process_answered_first_has_a_result_too(store: 
         return AskReply("second")
 
     assert one(Ask(model(answer), journal_of(store.log, SCOPE)), "a") == "second"
-    assert unfinished(store.log, SCOPE) == []
+    assert unfinished_calls(store.log, SCOPE) == []
     assert one(asking(store), "a") == "first", "which is the answer from now on"
 
 

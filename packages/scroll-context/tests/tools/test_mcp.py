@@ -121,11 +121,11 @@ def test_effects_follow_the_servers_hints_unless_overruled(mount: McpMount) -> N
 def test_a_namespace_cannot_hide_a_tool(log: EventLog, mount: McpMount) -> None:
     def other() -> None: ...
 
-    with pytest.raises(BadInput, match="is taken"):
+    with pytest.raises(BadInput, match="is already used"):
         Toolbox(
             [*mount.tools, tool(other, name="Weather_more")], journal=journal_of(log, Scope("s"))
         )
-    with pytest.raises(BadInput, match="is taken"):
+    with pytest.raises(BadInput, match="is already used"):
         Toolbox(
             [tool(other, name="Weather_more"), *mount.tools], journal=journal_of(log, Scope("s"))
         )
@@ -311,7 +311,7 @@ def test_headers_reach_the_server(web: McpMount) -> None:
 # death ----------------------------------------------------------------------------------------------------
 
 
-def test_a_dead_server_is_an_error_and_the_next_call_connects_anew(log: EventLog) -> None:
+def test_a_dead_server_is_an_error_and_the_next_call_connects_again(log: EventLog) -> None:
     with start(name="mortal") as mount:
         tools = box(log, mount)
         with pytest.raises(ToolFailed) as caught:

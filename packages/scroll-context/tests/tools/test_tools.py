@@ -310,9 +310,9 @@ def print(value: int) -> None: ...
     ("function", "said"),
     [
         (bare, "'value' has no annotation"),
-        (many, "*values: int cannot be given by name"),
-        (options, "**values: int cannot be given by name"),
-        (positional, "cannot be given by name"),
+        (many, "*values: int cannot be passed by name"),
+        (options, "**values: int cannot be passed by name"),
+        (positional, "cannot be passed by name"),
         (unknown, "annotations of unknown cannot be read: name 'Nowhere'"),
         (opaque, "'value' of type object cannot be made from JSON"),
         (ambiguous, "'value' of type list[int] | list[str] cannot be made from JSON"),

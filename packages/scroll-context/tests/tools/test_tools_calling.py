@@ -19,8 +19,9 @@ from scroll_context.errors import BadInput, ToolFailed
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.log import EventLog
-from scroll_context.tools.toolbox import Toolbox, ToolUse, settle, unfinished
+from scroll_context.tools.toolbox import Toolbox, ToolUse
 from scroll_context.tools.tools import tool
+from scroll_context.tools.unfinished import close_unfinished_calls, unfinished_calls
 
 SCOPE = Scope("trip", "planner", "travel")
 
@@ -511,7 +512,7 @@ def test_a_coroutine_that_never_answers_ends_with_the_deadline(
 
 
 def test_a_confirm_that_cannot_be_called_is_refused_when_the_session_is_made(log: EventLog) -> None:
-    with pytest.raises(BadInput, match="confirm is a function"):
+    with pytest.raises(BadInput, match="confirm must be a function"):
         toolbox(log, add, confirm=True)
 
 
@@ -592,16 +593,16 @@ def test_a_crash_leaves_the_call_visible(folder: Path) -> None:
     assert died.returncode == -9
     log = EventLog(FileBackend(folder))
     log.append(Scope("other", "planner").draft(Kind.TOOL_RESULT, tool_call_id="same", reply_to=3))
-    (call,) = unfinished(log, SCOPE)
+    (call,) = unfinished_calls(log, SCOPE)
     assert (call.name, call.content, call.metadata["effects"]) == (
         "book",
         '{"flight": "fatal"}',
         True,
     )
-    assert unfinished(log, Scope("other", "planner")) == []
-    assert unfinished(log, Scope("trip", "somebody else")) == []
+    assert unfinished_calls(log, Scope("other", "planner")) == []
+    assert unfinished_calls(log, Scope("trip", "somebody else")) == []
 
-    assert [event.seq for event in settle(journal_of(log, SCOPE))] == [call.seq]
+    assert [event.seq for event in close_unfinished_calls(journal_of(log, SCOPE))] == [call.seq]
     result = log.tail(1)[0]
     assert (result.reply_to, result.tool_state, result.metadata) == (
         call.seq,
@@ -609,7 +610,7 @@ def test_a_crash_leaves_the_call_visible(folder: Path) -> None:
         call.metadata,
     )
     assert "whether it took effect is not known" in result.content
-    assert unfinished(log, SCOPE) == settle(journal_of(log, SCOPE)) == []
+    assert unfinished_calls(log, SCOPE) == close_unfinished_calls(journal_of(log, SCOPE)) == []
     log.close()
 
 
@@ -618,12 +619,12 @@ def test_a_result_that_names_no_call_hides_no_unfinished_call(log: EventLog) -> 
         SCOPE.draft(Kind.TOOL_CALL, name="book", content="{}", metadata={"effects": True})
     )
     log.append(SCOPE.draft(Kind.TOOL_RESULT, name="book", content="of another time", reply_to=None))
-    assert [event.seq for event in unfinished(log, SCOPE)] == [call]
+    assert [event.seq for event in unfinished_calls(log, SCOPE)] == [call]
 
 
 def test_imported_calls_are_not_ours_to_finish(log: EventLog) -> None:
     log.append(SCOPE.draft(Kind.TOOL_CALL, name="book", content="{}", source_key="import:1"))
-    assert unfinished(log, SCOPE) == []
+    assert unfinished_calls(log, SCOPE) == []
 
 
 # the prompt -----------------------------------------------------------------------------------------------
@@ -692,5 +693,5 @@ def test_native_specs_are_sorted(log: EventLog) -> None:
 
 
 def test_two_tools_cannot_share_a_name(log: EventLog) -> None:
-    with pytest.raises(BadInput, match="the name 'add' is taken"):
+    with pytest.raises(BadInput, match="the name 'add' is already used"):
         toolbox(log, add, tool(fail._function, name="add"))

@@ -10,7 +10,7 @@ import pytest
 from scroll_context.errors import BadInput, ToolFailed
 from scroll_context.session.session import Session
 from scroll_context.store import Store
-from scroll_context.tools import toolbox
+from scroll_context.tools import recorder
 from scroll_context.tools.tools import tool
 
 meeting = threading.Barrier(8)
@@ -81,7 +81,7 @@ def cell(session: Session, source: str) -> str:
 def test_a_large_result_is_what_the_signature_says(
     session: Session, monkeypatch: pytest.MonkeyPatch, crossing: int
 ) -> None:
-    monkeypatch.setattr(toolbox, "CROSSING", crossing)
+    monkeypatch.setattr(recorder, "CROSSING", crossing)
     said = cell(
         session,
         """

@@ -26,8 +26,9 @@ from scroll_context.kernel.protocol import (
 )
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import ArtifactRef, ToolResultRef, ref
-from scroll_context.tools import toolbox
-from scroll_context.tools.toolbox import Toolbox, ToolOutcome
+from scroll_context.tools import recorder
+from scroll_context.tools.recorder import ToolOutcome
+from scroll_context.tools.toolbox import Toolbox
 from scroll_context.tools.tools import Media, tool
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(5_000)
@@ -249,7 +250,7 @@ def test_what_is_too_large_to_cross_at_once_is_a_reference(
     log: EventLog, value: Any, media_type: str, text: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert returned(log, value)[0].value == value, "up to sixteen megabytes cross as they are"
-    monkeypatch.setattr(toolbox, "CROSSING", 1 << 20)
+    monkeypatch.setattr(recorder, "CROSSING", 1 << 20)
     outcome, event = returned(log, value)
     found = outcome.ref
     assert outcome.value is None
@@ -268,7 +269,7 @@ def test_what_is_too_large_to_cross_at_once_is_a_reference(
 def test_large_media_beside_a_small_text_do_not_cross_either(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(toolbox, "CROSSING", 1 << 20)
+    monkeypatch.setattr(recorder, "CROSSING", 1 << 20)
     outcome, event = returned(log, {"image": bytes(2_000_000)})
     assert outcome.value is None
     assert outcome.ref is not None
@@ -283,8 +284,8 @@ def test_large_media_beside_a_small_text_do_not_cross_either(
 def test_a_huge_result_is_refused_and_said_so(
     log: EventLog, value: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(toolbox, "MAX_RESULT", 4_096)
-    with pytest.raises(ToolFailed, match="at most 4,096 are taken"):
+    monkeypatch.setattr(recorder, "MAX_RESULT", 4_096)
+    with pytest.raises(ToolFailed, match="at most 4,096 are accepted"):
         returned(log, value)
     assert log.tail(1)[0].tool_state == "error"
 

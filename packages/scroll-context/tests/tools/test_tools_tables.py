@@ -9,7 +9,7 @@ import pytest
 
 from scroll_context.session.session import Session
 from scroll_context.store import Store
-from scroll_context.tools import toolbox
+from scroll_context.tools import recorder
 from scroll_context.tools.tools import tool
 
 numpy = pytest.importorskip("numpy")
@@ -79,7 +79,7 @@ def test_a_frame_that_the_kernel_cannot_load_arrives_as_records_and_says_so(
 def test_a_frame_that_is_too_large_to_cross_arrives_as_records_and_says_so(
     tables: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(toolbox, "CROSSING", 1_000)
+    monkeypatch.setattr(recorder, "CROSSING", 1_000)
     text = cell(tables, "print(type(frame(2_000)).__name__)")
     assert "so it arrives as the log has it: DataFrame as lists, dates as text" in text
     assert "\nlist\n" in text

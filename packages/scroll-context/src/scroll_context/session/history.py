@@ -30,7 +30,7 @@ from scroll_context.text.dates import misdated
 from scroll_context.text.printable import printable
 from scroll_context.text.stance import INSTRUCTION, newest, stances
 from scroll_context.text.terms import CountedTerms, TermTable, counted_terms, title
-from scroll_context.tools.toolbox import settle
+from scroll_context.tools.unfinished import close_unfinished_calls
 from scroll_context.view.eviction import Budget, newest_standing, standing_limit
 from scroll_context.view.index import outline
 
@@ -184,7 +184,7 @@ def close_open_work(journal: Journal) -> list[str]:
             if "effects" in call.metadata
             else ""
         )
-        for call in settle(journal)
+        for call in close_unfinished_calls(journal)
     ]
     rows = journal.log.query(
         """SELECT seq FROM event WHERE session_id = :session AND kind = :cell AND seq NOT IN (SELECT reply_to

@@ -3,10 +3,10 @@ printed.
 
 Optional, budgeted, recorded and cached. A question and its answer are a tool call and its result in
 the log, with the cell they were asked in, so that an answer's origin can be traced. The same
-question about the same text is asked once: later it is answered from the log, and at the same time
-the one answer is for all. Another model's answer is another answer: the name of the model is part
-of the question. A cell that has ended asks nothing more; a question that is on its way then is left
-to itself. The model is a function: this layer knows no models.
+question about the same text is asked once: concurrent callers share the answer, and later ones get
+it from the log. The name of the model is part of the question. A cell that has ended asks nothing
+more; a question that was already sent is not stopped. The model is a function: this layer knows no
+models.
 """
 
 import hashlib
@@ -26,7 +26,8 @@ from scroll_context.kernel.results import CapabilityResult
 from scroll_context.log.journal import Journal
 from scroll_context.log.rows import number_at
 
-CONTEXT_LIMIT = 400_000  # characters of one context
+# Characters of one context.
+CONTEXT_LIMIT = 400_000
 
 _PRELUDE = '''
 """A second model that reads what you do not want to print."""
@@ -51,12 +52,13 @@ class AskBudget(msgspec.Struct, frozen=True):
     """What the asking of one session may cost."""
 
     calls: int = 200
-    tokens: int = 1_000_000  # input and output together
+    tokens: int = 1_000_000
+    """Input and output together."""
     parallel: int = 8
 
 
 class AskReply(msgspec.Struct, frozen=True):
-    """What the second model said, and what it cost."""
+    """The answer of the second model, and its cost."""
 
     text: str
     tokens: int = 0
@@ -72,7 +74,7 @@ class AskModel(msgspec.Struct, frozen=True):
 class Ask:
     """The sub-model calls of one session. Safe to use from several threads.
 
-    Which model a bare function asks is not known, so its answers are reused only by this object.
+    A bare function does not say which model it asks, so only this object reuses its answers.
     """
 
     def __init__(
@@ -86,7 +88,8 @@ class Ask:
         self._cached_under = self._model.name or uuid.uuid4().hex
         self._journal = journal
         self._lock = threading.Lock()
-        self._on_its_way: dict[str, Future[CapabilityResult]] = {}  # by source key
+        # Questions that wait for their answer, by source key.
+        self._pending: dict[str, Future[CapabilityResult]] = {}
         self._calls, self._tokens = _spent(journal)
 
     def prelude(self) -> Prelude:
@@ -95,9 +98,9 @@ class Ask:
     def methods(
         self, cell_seq: int, over: threading.Event, given: Mapping[str, Any] | None = None
     ) -> Mapping[str, Callable[..., CapabilityResult]]:
-        """What the cell at a seq may call.
+        """The calls that the cell at a seq may make.
 
-        `over` is set when it has ended; `given` is what it has read so far.
+        `over` is set when it has ended; `given` names the events that it has read so far.
         """
         facts = {"inside_cell": cell_seq, **(given or {})}
         return {
@@ -112,36 +115,37 @@ class Ask:
             raise BadInput("ask takes a prompt and a context, both as text")
         if len(context) > CONTEXT_LIMIT:
             raise BadInput(
-                f"the context has {len(context):,} characters; ask reads at most {CONTEXT_LIMIT:,}. "
-                "Split it and use ask_many."
+                f"the context has {len(context):,} characters; ask reads at most "
+                f"{CONTEXT_LIMIT:,}. Split it and use ask_many."
             )
         if over.is_set():
             raise LimitReached("the cell that asked this has ended; nothing was asked")
-        asked_of = [self._journal.scope.agent_id, self._cached_under, prompt, context]
-        key = "ask:" + hashlib.sha256(msgspec.json.encode(asked_of)).hexdigest()
+        question = [self._journal.scope.agent_id, self._cached_under, prompt, context]
+        key = "ask:" + hashlib.sha256(msgspec.json.encode(question)).hexdigest()
         mine: Future[CapabilityResult] = Future()
         with self._lock:
-            asked = self._on_its_way.setdefault(key, mine)
-        if asked is not mine:
-            return asked.result()
+            first = self._pending.setdefault(key, mine)
+        if first is not mine:
+            return first.result()
+        # An error is for all who wait for the same answer, and is raised below.
         try:
-            known = self._journal.log.find_source(key)
-            if known is not None:
-                mine.set_result(CapabilityResult(self._journal.log.text(known), (known.seq,)))
+            earlier = self._journal.log.find_source(key)
+            if earlier is not None:
+                mine.set_result(CapabilityResult(self._journal.log.text(earlier), (earlier.seq,)))
             else:
-                mine.set_result(self._asked(key, prompt, context, facts))
-        except BaseException as error:  # noqa: BLE001 - for those who wait for the same answer; raised below
+                mine.set_result(self._ask_model(key, prompt, context, facts))
+        except BaseException as error:  # noqa: BLE001
             mine.set_exception(error)
         finally:
             with self._lock:
-                del self._on_its_way[key]
+                del self._pending[key]
         return mine.result()
 
-    def _asked(
+    def _ask_model(
         self, key: str, prompt: str, context: str, facts: dict[str, Any]
     ) -> CapabilityResult:
         self._spend()
-        # an echo, because a search must find the text itself and not a question about it
+        # It is an echo, because a search must find the text itself and not a question about it.
         metadata: dict[str, Any] = {**facts, "echo": True, "model": self._model.name}
         question = msgspec.json.encode({"prompt": prompt, "context": context}).decode()
         call = self._append(
@@ -149,12 +153,12 @@ class Ask:
         ).seq
         try:
             reply = self._model.answer(prompt, context)
-        except Exception as error:  # whatever the function that was given raises
-            said = f"{type(error).__name__}: {error}"
+        except Exception as error:
+            # The model's function is foreign code.
             self._append(
                 Kind.TOOL_RESULT,
                 role="tool",
-                content=said,
+                content=f"{type(error).__name__}: {error}",
                 reply_to=call,
                 tool_state="error",
                 metadata=metadata,
@@ -172,7 +176,8 @@ class Ask:
         event, is_new = self._journal.append_once(
             key, self._journal.draft(Kind.TOOL_RESULT, name="ask", **fields)
         )
-        if not is_new:  # another process asked the same, and was first
+        if not is_new:
+            # Another process asked the same question, and was first.
             event = self._append(Kind.TOOL_RESULT, **fields)
         return CapabilityResult(reply.text, (event.seq,))
 
@@ -195,35 +200,36 @@ class Ask:
                     future, context = waiting.get_nowait()
                 except queue.Empty:
                     return
+                # An error is raised where the answers are collected.
                 try:
                     future.set_result(self._one(prompt, context, facts, over))
-                except BaseException as error:  # noqa: BLE001 - raised where the answers are waited for
+                except BaseException as error:  # noqa: BLE001
                     future.set_exception(error)
 
         for number in range(min(self.budget.parallel, len(futures))):
-            # daemons, so that a model which does not answer keeps no process from ending
+            # Daemon threads let the process end while a model does not answer.
             threading.Thread(target=work, name=f"scroll-ask-{number}", daemon=True).start()
         answers = [future.result() for future in futures]
-        return CapabilityResult(
-            [one.value for one in answers], tuple(seq for one in answers for seq in one.seqs)
-        )
+        seqs = tuple(seq for answer in answers for seq in answer.seqs)
+        return CapabilityResult([answer.value for answer in answers], seqs)
 
     def _spend(self) -> None:
         self._journal.require_room()
         with self._lock:
             if self._calls >= self.budget.calls or self._tokens >= self.budget.tokens:
                 raise LimitReached(
-                    f"the session has used up its budget for ask ({self._calls} calls, {self._tokens:,} tokens). "
-                    "Read the rest yourself, in parts."
+                    f"the session has used up its budget for ask ({self._calls} calls, "
+                    f"{self._tokens:,} tokens). Read the rest yourself, in parts."
                 )
             self._calls += 1
 
 
 def _spent(journal: Journal) -> tuple[int, int]:
-    """Calls and tokens that the asking of a session has cost so far, before a resume too."""
+    """Calls and tokens that `ask` has cost this session so far, before a resume too."""
     ((calls, tokens),) = journal.log.query(
-        f"""SELECT coalesce(sum(kind = :call), 0), coalesce(sum({number_at("tokens")}), 0) FROM event
-        WHERE session_id = :session AND name = 'ask' AND {number_at("inside_cell")} IS NOT NULL""",
+        f"""SELECT coalesce(sum(kind = :call), 0), coalesce(sum({number_at("tokens")}), 0)
+        FROM event WHERE session_id = :session AND name = 'ask'
+        AND {number_at("inside_cell")} IS NOT NULL""",
         {"session": journal.session_id, "call": str(Kind.TOOL_CALL)},
     )
     return int(calls), int(tokens)

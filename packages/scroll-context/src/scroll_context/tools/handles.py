@@ -18,7 +18,8 @@ class ResultRef(msgspec.Struct, frozen=True):
     seq: int
     size: int
     media_type: str
-    text: bool  # whether it reads as text (JSON included) or only as bytes
+    text: bool
+    """Whether it reads as text (JSON included) or only as bytes."""
     preview: str
 
 

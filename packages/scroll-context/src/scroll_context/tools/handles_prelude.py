@@ -8,11 +8,12 @@ import json as _json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-call: Callable[..., Any]  # put here by the kernel
+# The kernel puts it here.
+call: Callable[..., Any]
 
 
 class Handle:
-    """A body in the store: its seq, size and type are known, its content is loaded when asked for."""
+    """A body in the store. Its seq, size and type are known; its content is loaded on request."""
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self.seq, self.size = facts["seq"], facts["size"]

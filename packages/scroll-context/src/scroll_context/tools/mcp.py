@@ -2,14 +2,14 @@
 server.
 
 A mount owns one connection, over standard streams to a process that it starts or over HTTP, on an
-event loop in another thread; the tools that it gives are used like any others. When the server
-dies, the calls that were running fail with what the server last said, and the next call connects
-again, once. A call is sent a second time only when the server marked its tool as read-only or
-idempotent: any other may have taken effect already. The list of tools is read when the server is
-mounted and does not change after that.
+event loop in another thread; its tools are used like any others. When the server dies, the running
+calls fail with the server's last error output, and the next call connects again, once. A call is
+sent a second time only when the server marked its tool as read-only or idempotent: any other may
+have taken effect already. The list of tools is read when the server is mounted and does not change
+after that.
 
-Results come back as Python values: structured content as it is, one block of text as what it
-spells, one of media as bytes, several blocks as a list. Wrappers of one field are taken off.
+Results come back as Python values: structured content as it is, one block of text as the value that
+it spells, one of media as bytes, several blocks as a list. Wrappers with one field are removed.
 
 The `mcp` package is an extra and is imported when a server is mounted. A server's claim that a tool
 is read-only is believed; pass `effects=True` for a server that you do not trust.
@@ -36,6 +36,7 @@ import msgspec
 from scroll_context.background import in_loop
 from scroll_context.errors import BadInput, ToolFailed
 from scroll_context.text.printable import printable
+from scroll_context.tools.recorder import MAX_RESULT
 from scroll_context.tools.signatures import (
     SPELT_CHARS,
     doc_of,
@@ -45,18 +46,21 @@ from scroll_context.tools.signatures import (
     unwrapped,
     wrapper_of,
 )
-from scroll_context.tools.toolbox import MAX_RESULT
 from scroll_context.tools.tools import Media, Plain, Tool, ToolLimits, plain
 
 if TYPE_CHECKING:
     import mcp
 
     Connect = Callable[[], contextlib.AbstractAsyncContextManager[mcp.Client]]
+
 CONNECT_SECONDS = 30.0
-CLOSE_SECONDS = 10.0  # the SDK ends a process that does not end by itself in about six
-DIRECT_SECONDS = 60.0  # for calls that do not go through a toolbox
+# The SDK ends a process that does not end by itself in about six seconds.
+CLOSE_SECONDS = 10.0
+# For calls that do not go through a toolbox.
+DIRECT_SECONDS = 60.0
 MAX_TOOLS = 1_000
-UNLIMITED = 10_000  # calls at the same time
+# Calls at the same time.
+UNLIMITED = 10_000
 STDERR_BYTES = 600
 
 
@@ -85,7 +89,8 @@ class McpMount:
         self._stderr = stderr
         self._link: _Link | None = None
         self._linking = asyncio.Lock()
-        self._places = asyncio.Semaphore(max_concurrent or UNLIMITED)  # calls of all tools together
+        # For the calls of all tools together.
+        self._places = asyncio.Semaphore(max_concurrent or UNLIMITED)
         self._dropped: set[asyncio.Task[None]] = set()
         self._closed = False
         try:
@@ -99,7 +104,7 @@ class McpMount:
             self.close()
             raise
         self.namespace = types.SimpleNamespace(
-            **{one.name.partition(".")[2]: one for one in self.tools}
+            **{tool.name.partition(".")[2]: tool for tool in self.tools}
         )
 
     def __enter__(self) -> "McpMount":
@@ -116,7 +121,8 @@ class McpMount:
             try:
                 closing.result(CLOSE_SECONDS)
             except TimeoutError:
-                closing.cancel()  # and with it the tasks that hold the connection
+                # This cancels the tasks that hold the connection as well.
+                closing.cancel()
             if self._stderr is not None:
                 self._stderr.close()
 
@@ -134,7 +140,8 @@ class McpMount:
                     cursor = page.next_cursor
                     if cursor is None or len(listed) >= MAX_TOOLS:
                         break
-        except Exception as error:  # a foreign server can make the SDK raise anything
+        except Exception as error:
+            # A foreign server can make the SDK raise anything.
             raise ToolFailed(
                 f"{self._where} does not list its tools: {_reason(error)}{self._last_words()}"
             ) from error
@@ -144,11 +151,11 @@ class McpMount:
     def _make_tools(
         self, listed: "list[mcp.Tool]", effects: bool | None, limits: ToolLimits
     ) -> tuple[Tool[..., Any], ...]:
-        made: dict[str, Tool[..., Any]] = {}
+        tools: dict[str, Tool[..., Any]] = {}
         for listing in sorted(listed, key=lambda listing: listing.name):
-            spelt = identifier(listing.name, taken=made, limit=SPELT_CHARS - len(self.name))
-            made[spelt] = self._make_tool(f"{self.name}.{spelt}", listing, effects, limits)
-        return tuple(made.values())
+            spelt = identifier(listing.name, taken=tools, limit=SPELT_CHARS - len(self.name))
+            tools[spelt] = self._make_tool(f"{self.name}.{spelt}", listing, effects, limits)
+        return tuple(tools.values())
 
     def _make_tool(
         self, name: str, listing: "mcp.Tool", effects: bool | None, limits: ToolLimits
@@ -162,16 +169,19 @@ class McpMount:
         originals = {spelt: original for original, spelt in aliases.items()}
 
         def launch(arguments: inspect.BoundArguments) -> Future[Plain]:
-            given = {originals.get(k, k): v for k, v in arguments.arguments.items() if v is not ...}
             if self._closed:
                 raise self._was_closed()
-            again = not made.effects or made.idempotent
-            return in_loop(
-                self._call(name, listing, msgspec.to_builtins(given), again), "libraries"
-            )
+            by_original_name = {
+                originals.get(spelt, spelt): value
+                for spelt, value in arguments.arguments.items()
+                if value is not ...
+            }
+            sent = msgspec.to_builtins(by_original_name)
+            is_repeatable = not tool.effects or tool.idempotent
+            return in_loop(self._call(name, listing, sent, is_repeatable), "libraries")
 
         def direct(*args: Any, **kwargs: Any) -> Any:
-            future = made.start(made.convert(made.names(args, kwargs)))
+            future = tool.start(tool.convert(tool.names(args, kwargs)))
             try:
                 return future.result(DIRECT_SECONDS).value
             except TimeoutError:
@@ -180,7 +190,7 @@ class McpMount:
                     f"{name} gave no answer in {DIRECT_SECONDS:g} s", kind="TimeoutError"
                 ) from None
 
-        made = Tool(
+        tool = Tool(
             direct,
             launch,
             name=name,
@@ -193,31 +203,33 @@ class McpMount:
             idempotent=idempotent,
             limits=limits,
         )
-        return made
+        return tool
 
     # calling --------------------------------------------------------------------------------------
 
     async def _call(
-        self, name: str, found: "mcp.Tool", arguments: dict[str, Any], again: bool
+        self, name: str, listing: "mcp.Tool", arguments: dict[str, Any], is_repeatable: bool
     ) -> Plain:
         link = await self._linked()
         try:
             async with self._places:
-                result = await link.client.call_tool(found.name, arguments)
-        except Exception as error:  # a foreign server can make the SDK raise anything
+                result = await link.client.call_tool(listing.name, arguments)
+        except Exception as error:
+            # A foreign server can make the SDK raise anything.
             if not _is_lost(error):
                 raise ToolFailed(f"{self._where} did not run {name}: {_reason(error)}") from error
             self._drop(link)
-            if again:
-                return await self._call(name, found, arguments, again=False)
+            if is_repeatable:
+                return await self._call(name, listing, arguments, is_repeatable=False)
             raise ToolFailed(
-                f"{self._where} was lost while {name} ran ({_reason(error)}): whether it took effect is not "
-                f"known, and it was not called again. The next call connects anew.{self._last_words()}",
+                f"{self._where} was lost while {name} ran ({_reason(error)}): whether it took "
+                "effect is not known, and it was not called again. The next call connects again."
+                f"{self._last_words()}",
                 kind="ConnectionError",
             ) from error
         if result.is_error:
             raise ToolFailed(text_of(result))
-        return plain(value_of(result, found.output_schema))
+        return plain(value_of(result, listing.output_schema))
 
     # the connection, all of it on the loop --------------------------------------------------------
 
@@ -265,11 +277,9 @@ class McpMount:
         if self._stderr is None:
             return ""
         size = os.fstat(self._stderr.fileno()).st_size
-        said = os.pread(self._stderr.fileno(), STDERR_BYTES, max(0, size - STDERR_BYTES)).decode(
-            errors="replace"
-        )
-        said = printable(said).strip()
-        return f" It last wrote: {said}" if said else ""
+        end = os.pread(self._stderr.fileno(), STDERR_BYTES, max(0, size - STDERR_BYTES))
+        text = printable(end.decode(errors="replace")).strip()
+        return f" It last wrote: {text}" if text else ""
 
     async def _unlink(self) -> None:
         if self._link is not None:
@@ -323,10 +333,10 @@ def mount_stdio(
 ) -> McpMount:
     """Start a server as a process and mount its tools.
 
-    The process gets `env` and a few variables (PATH, HOME and the like), not the whole environment.
-    `name` is that of the namespace; without it the server's own is taken. `effects` overrules what
-    the server says of its tools, and `max_concurrent` says how many calls the server can take at
-    the same time, if not any number.
+    The process gets `env` and a few variables (PATH, HOME and similar ones), not the complete
+    environment.
+    `name` is the name of the namespace, by default the server's own. `effects` overrules the
+    server's claims about its tools. `max_concurrent` limits the calls that run at the same time.
     """
     sdk = _sdk()
     stderr = tempfile.TemporaryFile()  # noqa: SIM115 - the mount closes it
@@ -369,9 +379,8 @@ def mount_http(
 
     @contextlib.asynccontextmanager
     async def connect() -> "AsyncIterator[mcp.Client]":
-        waits = httpx2.Timeout(
-            connect_timeout, read=None
-        )  # how long an answer may take is the toolbox's to say
+        # The toolbox decides how long an answer may take.
+        waits = httpx2.Timeout(connect_timeout, read=None)
         async with httpx2.AsyncClient(headers=dict(headers or {}), timeout=waits) as http:
             transport = streamable_http_client(
                 url, http_client=http, max_sse_event_size=2 * MAX_RESULT
@@ -379,11 +388,10 @@ def mount_http(
             async with sdk.Client(transport, cache=None) as client:
                 yield client
 
+    # An error shows the address without its secrets.
     parts = urlsplit(url)
-    shown = parts._replace(
-        netloc=parts.netloc.rpartition("@")[2], query="", fragment=""
-    ).geturl()  # no secrets
-    where = f"the MCP server at {shown}"
+    host = parts.netloc.rpartition("@")[2]
+    where = f"the MCP server at {parts._replace(netloc=host, query='', fragment='').geturl()}"
     return McpMount(
         where,
         connect,
@@ -395,7 +403,7 @@ def mount_http(
 
 
 def _declares_effects(hints: "mcp.types.ToolAnnotations | None") -> bool:
-    """Whether a server says that a tool has effects, rather than saying nothing about it."""
+    """Whether a server says that a tool has effects, rather than being silent about it."""
     if hints is None:
         return False
     is_writing = hints.read_only_hint is False
@@ -436,16 +444,16 @@ def _reason(error: BaseException) -> str:
 
 # results ------------------------------------------------------------------------------------------
 
-_PRINTED = re.compile(
-    r"[A-Z]\w*\((?:result|content|root)="
-)  # Root(content='…'), as Python prints it
+# Root(content='…'), as Python prints it.
+_PRINTED = re.compile(r"[A-Z]\w*\((?:result|content|root)=")
 
 
 def text_value(text: str) -> Any:
     """The value that a text spells: a JSON object or array, the content of a printed wrapper; else
     the text itself.
     """
-    if (printed := _PRINTED.match(text)) and text.endswith(")"):
+    printed = _PRINTED.match(text)
+    if printed and text.endswith(")"):
         try:
             inner = ast.literal_eval(text[printed.end() : -1])
         except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -460,7 +468,7 @@ def text_value(text: str) -> Any:
 
 
 def value_of(result: Any, returned: dict[str, Any] | None) -> Any:
-    """The Python value of a CallToolResult that is no error."""
+    """The Python value of a CallToolResult that is not an error."""
     blocks = [_block(block) for block in result.content]
     structured = result.structured_content
     if structured is None:
@@ -468,16 +476,15 @@ def value_of(result: Any, returned: dict[str, Any] | None) -> Any:
         return values[0] if len(values) == 1 else values or None
     if returned is not None and wrapper_of(returned):
         structured = unwrapped(structured)
-    media = [
-        block for block in blocks if isinstance(block, Media)
-    ]  # text blocks repeat what is structured
+    # Text blocks repeat the structured content.
+    media = [block for block in blocks if isinstance(block, Media)]
     return [structured, *media] if media else structured
 
 
 def text_of(result: Any) -> str:
-    """What the server says of an error."""
-    said = printable("\n".join(block.text for block in result.content if block.type == "text"))
-    return said or "the server reported an error without a text"
+    """The server's own text for an error."""
+    text = printable("\n".join(block.text for block in result.content if block.type == "text"))
+    return text or "the server reported an error without a text"
 
 
 def _block(block: Any) -> Any:

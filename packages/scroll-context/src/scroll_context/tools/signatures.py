@@ -23,7 +23,8 @@ RESERVED = frozenset({"ms", "ask", "ask_many", "map_calls", "ToolFailed"}) | fro
 )
 DOC_LINES = 8
 DOC_CHARS = 600
-LINE_CHARS = 160  # of a description on one line
+# Of a description on one line.
+LINE_CHARS = 160
 DEFAULT_CHARS = 80
 _INDENT = "    "
 
@@ -34,7 +35,8 @@ def type_text(annotation: Any) -> str:
         return "None"
     if annotation is ...:
         return "..."
-    if hasattr(annotation, "__value__"):  # type X = ...
+    if hasattr(annotation, "__value__"):
+        # It was written as `type X = ...`.
         return type_text(annotation.__value__)
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
@@ -47,10 +49,11 @@ def type_text(annotation: Any) -> str:
         return type_text(parts[0])
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return f"Literal[{', '.join(repr(member.value) for member in annotation)}]"
-    name = getattr(origin or annotation, "__name__", None) or str(annotation).removeprefix(
-        "typing."
-    )
-    return f"{name}[{', '.join(type_text(part) for part in parts)}]" if parts else str(name)
+    name = getattr(origin or annotation, "__name__", None)
+    name = name or str(annotation).removeprefix("typing.")
+    if not parts:
+        return str(name)
+    return f"{name}[{', '.join(type_text(part) for part in parts)}]"
 
 
 def signature_text(name: str, signature: inspect.Signature) -> str:
@@ -64,17 +67,17 @@ def signature_text(name: str, signature: inspect.Signature) -> str:
         if parameter.kind is parameter.KEYWORD_ONLY and not keywords:
             parts.append("*")
             keywords = True
-        default = (
-            "" if parameter.default is parameter.empty else f" = {_default_text(parameter.default)}"
-        )
-        parts.append(f"{parameter.name}: {type_text(parameter.annotation)}{default}")
+        part = f"{parameter.name}: {type_text(parameter.annotation)}"
+        if parameter.default is not parameter.empty:
+            part += f" = {_default_text(parameter.default)}"
+        parts.append(part)
     returns = signature.return_annotation
     arrow = "" if returns is signature.empty else f" -> {type_text(returns)}"
     return f"{name}({', '.join(parts)}){arrow}"
 
 
 def stub_text(signature: str, doc: str, shapes: Iterable[str], remarks: Iterable[str]) -> str:
-    """What the prompt says of a tool: a function without a body."""
+    """A tool as the prompt shows it: a function without a body."""
     lines = [f"# {shape}" for shape in shapes]
     lines.append(f"def {signature}:")
     lines += [f"{_INDENT}# {remark}" for remark in remarks]
@@ -108,13 +111,15 @@ def shapes(annotations: Iterable[Any], required: dict[str, list[str]]) -> list[s
 def _shape(cls: type, required: list[str] | None) -> str:
     fields = typing.get_type_hints(cls, include_extras=True)
     if issubclass(cls, tuple):
-        return f"{cls.__name__}: [{', '.join(f'{name}: {type_text(kind)}' for name, kind in fields.items())}]"
-    spelt = (
-        f"{name}{'' if required is None or name in required else '?'}: {type_text(kind)}"
-        for name, kind in fields.items()
-        if typing.get_origin(kind) is not typing.ClassVar and not name.startswith("_")
-    )
-    return f"{cls.__name__}: {{{', '.join(spelt)}}}"
+        items = [f"{name}: {type_text(kind)}" for name, kind in fields.items()]
+        return f"{cls.__name__}: [{', '.join(items)}]"
+    items = []
+    for name, kind in fields.items():
+        if name.startswith("_") or typing.get_origin(kind) is typing.ClassVar:
+            continue
+        optional = "" if required is None or name in required else "?"
+        items.append(f"{name}{optional}: {type_text(kind)}")
+    return f"{cls.__name__}: {{{', '.join(items)}}}"
 
 
 def _classes(annotations: Iterable[Any], seen: list[type]) -> list[type]:
@@ -167,8 +172,10 @@ def _default_text(default: Any) -> str:
 # from JSON schemas --------------------------------------------------------------------------------
 
 _WRAPPERS = {"result", "content", "root"}
-DESCRIPTION_CHARS = 20_000  # of a description, which a server may make as long as it likes
-SPELT_CHARS = 56  # of a name that is made of a foreign one; a number may be added
+# Of a description, which a server may make as long as it likes.
+DESCRIPTION_CHARS = 20_000
+# Of a Python name that is made from a foreign one; a number may be added.
+SPELT_CHARS = 56
 _SCALARS = {
     "string": str,
     "integer": int,
@@ -213,23 +220,27 @@ def signature_of(
         spelt = identifier(name, taken=[parameter.name for parameter in parameters])
         if spelt != name:
             aliases[name] = spelt
-        default = (
-            inspect.Parameter.empty if name in required else properties[name].get("default", ...)
-        )
+        default = inspect.Parameter.empty
+        if name not in required:
+            default = properties[name].get("default", ...)
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         annotation = annotation_of(properties[name], _defined(schema))
         parameters.append(inspect.Parameter(spelt, kind, default=default, annotation=annotation))
-    result = (
-        Any if returned is None else annotation_of(_unwrapped_schema(returned), _defined(returned))
-    )
+    result: Any = Any
+    if returned is not None:
+        wrapper = wrapper_of(returned)
+        unwrapped_schema = _properties(returned)[wrapper] if wrapper else returned
+        result = annotation_of(unwrapped_schema, _defined(returned))
     return inspect.Signature(parameters, return_annotation=result), aliases
 
 
 def annotation_of(schema: dict[str, Any], defined: dict[str, Any], depth: int = 0) -> Any:
     """The Python type nearest to a schema; Any where there is none that can be checked."""
-    if depth > 8:  # a schema that refers to itself
+    if depth > 8:
+        # The schema probably refers to itself.
         return Any
-    if isinstance(ref := schema.get("$ref"), str):
+    ref = schema.get("$ref")
+    if isinstance(ref, str):
         target = defined.get(ref.removeprefix("#/$defs/"))
         return annotation_of(target, defined, depth + 1) if isinstance(target, dict) else Any
     annotation: Any
@@ -237,11 +248,8 @@ def annotation_of(schema: dict[str, Any], defined: dict[str, Any], depth: int = 
     kinds = schema.get("type")
     options = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(choices, list) and choices:
-        annotation = (
-            Literal[tuple(choices)]
-            if all(type(choice) in (str, int) for choice in choices)
-            else Any
-        )
+        is_literal = all(type(choice) in (str, int) for choice in choices)
+        annotation = Literal[tuple(choices)] if is_literal else Any
     elif isinstance(options, list):
         annotation = _union(
             annotation_of(option, defined, depth + 1)
@@ -260,7 +268,8 @@ def annotation_of(schema: dict[str, Any], defined: dict[str, Any], depth: int = 
         annotation = _SCALARS.get(kinds, Any) if isinstance(kinds, str) else Any
     try:
         msgspec.json.Decoder(annotation)
-    except TypeError:  # a union that msgspec cannot tell apart
+    except TypeError:
+        # It is a union whose members msgspec cannot tell apart.
         return Any
     return annotation
 
@@ -272,8 +281,8 @@ def doc_of(description: str | None, schema: dict[str, Any]) -> str:
         for name, part in _properties(schema).items()
         if isinstance(part.get("description"), str)
     ]
-    whole = "\n".join([*inspect.cleandoc(description or "").split("\n"), *notes]).strip()
-    return whole if len(whole) <= DESCRIPTION_CHARS else f"{whole[:DESCRIPTION_CHARS]} …"
+    doc = "\n".join([*inspect.cleandoc(description or "").split("\n"), *notes]).strip()
+    return doc if len(doc) <= DESCRIPTION_CHARS else f"{doc[:DESCRIPTION_CHARS]} …"
 
 
 def wrapper_of(returned: dict[str, Any]) -> str:
@@ -289,11 +298,6 @@ def unwrapped(value: Any) -> Any:
     if isinstance(value, dict) and len(value) == 1 and next(iter(value)) in _WRAPPERS:
         return next(iter(value.values()))
     return value
-
-
-def _unwrapped_schema(returned: dict[str, Any]) -> dict[str, Any]:
-    name = wrapper_of(returned)
-    return _properties(returned)[name] if name else returned
 
 
 def _properties(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:

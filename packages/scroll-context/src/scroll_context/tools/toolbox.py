@@ -1,28 +1,28 @@
 """The toolbox: calls tools for the cells and the model of one session, and records every call and
-every result.
+every result (recorder.py).
 
-A call is an event before the tool starts, and its whole result is another event before it is given
-to the cell or the model. So a call without a result is one that was running when the process died:
-`unfinished` finds them, and `settle` gives each a result that says so, because a tool with effects
-must never be called again as if nothing had happened. A call that never starts (wrong arguments, a
-limit, a refusal) is recorded as well, call and result together.
+Calls come from many threads and run at once; the toolbox holds no lock while a tool runs.
 
-Calls come from many threads and run at once; the toolbox holds no lock while a tool runs. A tool
-that misses its deadline is abandoned: what it returns later goes nowhere, and the recorded result
-says so.
+**Who ends a call.** A call is an event before its tool starts, and exactly one result event ends
+it, before the cell or the model gets an answer. The first of these writes it:
 
-The whole result is recorded: text as it is, anything else as JSON text, bytes as a payload with
-their media type. Bytes in the midst of other values are events of their own, and the JSON names
-their seqs, so that media never lie in the log as base64 text and every part of a result has an
-address. The cell gets what the tool returned, as a value. A result over `CROSSING` does not fit
-into one message to the kernel, which loads it from the store instead; it is then what its text in
-the log says (dates as text, bytes by their seqs). A result over `MAX_RESULT` is refused: it is the
-only one that is not kept.
-"""
+1. `Toolbox.call`, when the tool has returned ("ok") or raised ("error").
+2. `Toolbox.call`, at the earlier one of two deadlines: the tool's own time limit and the end of the
+   cell's time ("timeout"). A coroutine is cancelled. A thread cannot be stopped, so its tool is
+   abandoned: it keeps its place among the concurrent calls until it returns, and its value is
+   dropped.
+3. `Toolbox.call`, when the waiting thread is interrupted ("error").
+4. `close_unfinished_calls` (unfinished.py), when the session is resumed after its process died
+   ("unknown").
+
+The end of a cell ends no call that has started: the tool may have taken effect already. A call that
+never starts (an unknown name, wrong arguments, a limit, a refusal, a cell that has ended) is
+recorded as well, call and result together. Calls that do not come here are ended by those who run
+them: a host's own tool by the host's result message (`Session.follow`), a question of `ask` by
+ask.py."""
 
 import contextlib
 import inspect
-import json
 import keyword
 import logging
 import threading
@@ -35,42 +35,33 @@ from typing import Any
 import msgspec
 
 from scroll_context.background import in_loop
-from scroll_context.contents import MediaFacts
 from scroll_context.errors import BadInput, StoreError, ToolFailed
-from scroll_context.events import Event, Kind, Scope
-from scroll_context.images import image_size, media_tokens
-from scroll_context.kernel.protocol import Portable, Prelude, portable
+from scroll_context.events import Event
+from scroll_context.kernel.protocol import Prelude
 from scroll_context.log.journal import Journal
-from scroll_context.log.log import EventLog
-from scroll_context.log.payloads import TEXT
-from scroll_context.log.rows import INLINE_LIMIT
 from scroll_context.messages import ToolSpec
 from scroll_context.text.printable import printable
-from scroll_context.tools.handles import ResultRef, prelude_source, ref_of
+from scroll_context.tools.handles import prelude_source
+from scroll_context.tools.recorder import REFUSED_CHARS, Recorder, ToolOutcome
 from scroll_context.tools.signatures import RESERVED, brief_doc
-from scroll_context.tools.tools import Media, Plain, Tool, inline, json_text, plain
+from scroll_context.tools.tools import Plain, Tool, inline, json_text, plain
 from scroll_context.tools.tools import tool as make_tool
+from scroll_context.tools.unfinished import count_started_calls
 from scroll_context.work import Work
 
 DESCRIBE_CHARS = 24_000
-STUB_CHARS = 6_000  # of whole descriptions; more tools than that are described on one line each
-NAMED_CHARS = 100  # of a name that no tool has
-REFUSED_CHARS = 2_000  # of the arguments of a call that never started, and of what is said of it
-CROSSING = (
-    16 << 20
-)  # bytes of JSON; as msgpack that is less than twice as much, and fits into a frame of the wire
-MAX_RESULT = 256 << 20  # bytes
-JSON = "application/json"
-INLINE_BYTES = 1024  # bytes inside a JSON result that stay in its text, as base64
+# Complete descriptions up to this length; more tools are described on one line each.
+STUB_CHARS = 6_000
+# Characters that an error repeats of a name that no tool has, or of an answer to `confirm`.
+QUOTED_CHARS = 100
 
 logger = logging.getLogger("scroll_context.tools")
-logging.getLogger("scroll_context").addHandler(
-    logging.NullHandler()
-)  # silent unless the application listens
+# Scroll is silent unless the application listens.
+logging.getLogger("scroll_context").addHandler(logging.NullHandler())
 
 
 class ToolUse(msgspec.Struct, frozen=True):
-    r"""What the confirmation callback is asked about.
+    r"""The call that a confirmation callback decides about.
 
     >>> from scroll_context import Agent, ScriptedModel, Session, Store, ToolUse, exec_cell, tool
     >>> @tool(effects=True)
@@ -91,8 +82,10 @@ class ToolUse(msgspec.Struct, frozen=True):
     """
 
     name: str
-    arguments: dict[str, Any]  # by name, as they were sent
-    header: str  # the signature of the tool
+    arguments: dict[str, Any]
+    """By name, as they were sent."""
+    header: str
+    """The signature of the tool."""
     cell_seq: int | None
 
 
@@ -103,201 +96,11 @@ It may be a coroutine function.
 """
 
 
-class ToolOutcome(msgspec.Struct, frozen=True):
-    """A result: the value itself, or for a large one only a reference to where the log has it.
-
-    `sent` is the value as it crosses to a cell; `has_tables` says whether data frames or arrays
-    are in it. `note` says how the value differs from what the tool returned.
-    """
-
-    value: Any
-    call_seq: int
-    result_seq: int
-    ref: ResultRef | None = None
-    sent: Portable | None = None
-    has_tables: bool = False
-    note: str = ""
-
-    def for_cell(self) -> dict[str, Any]:
-        """The answer to the cell that made the call."""
-        if self.ref is None:
-            return {"value": self.sent, "tables": self.has_tables}
-        return {"handle": msgspec.to_builtins(self.ref), "note": self.note}
-
-
-class Recorder:
-    """Writes the events of one call.
-
-    `call_seq` and `result_seq` are 0 until there is such an event.
-    """
-
-    def __init__(
-        self,
-        journal: Journal,
-        *,
-        name: str,
-        arguments: str,
-        tool_call_id: str,
-        metadata: dict[str, Any],
-        given: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._journal = journal
-        self._arguments = arguments
-        self._given = given or {}  # what is recorded with the call alone
-        self._common: dict[str, Any] = {
-            "name": name,
-            "tool_call_id": tool_call_id,
-            "metadata": metadata,
-        }
-        self.call_seq = 0
-        self.result_seq = 0
-
-    def begin(self) -> None:
-        """Record the call."""
-        call = {**self._common, "metadata": {**self._common["metadata"], **self._given}}
-        draft = self._journal.draft(
-            Kind.TOOL_CALL, role="assistant", content=self._arguments, **call
-        )
-        self.call_seq = self._journal.append(draft).seq
-
-    def fail(self, state: str, text: str) -> None:
-        """Record that there is no result.
-
-        Of a call that never began, only the beginning of its arguments is kept.
-        """
-        if not self.call_seq:
-            if len(self._arguments) > REFUSED_CHARS:
-                beginning = {
-                    "characters": len(self._arguments),
-                    "beginning": self._arguments[:REFUSED_CHARS],
-                }
-                self._arguments = json_text(beginning, inline)
-            self.begin()
-        self._end(state, text)
-
-    def finish(self, result: Plain, origin: Mapping[str, Any] | None = None) -> ToolOutcome:
-        """Record a result; gives the value for the cell, or a reference when it is too large to
-        cross.
-
-        `origin` says which events it was made from, and is recorded with it.
-        """
-        metadata = self._common["metadata"] = {**self._common["metadata"], **(origin or {})}
-        value = result.value
-        if isinstance(value, bytes | bytearray | memoryview):
-            media = result.media(value)
-            size = len(media.data)
-            self._check_size(size)
-            if media.media_type.startswith("image/") and "inside_cell" not in metadata:
-                # A tool that the model called itself shows it the image.
-                tokens = media_tokens(media.media_type, size, *image_size(media.data))
-                facts = MediaFacts(media_type=media.media_type, size=size, tokens=tokens)
-                self._common["metadata"] = metadata | {"media": [msgspec.to_builtins(facts)]}
-            event = self._end("ok", _label(media), media.data, media.media_type)
-            if size > CROSSING:
-                return ToolOutcome(None, self.call_seq, event.seq, ref_of(event))
-            sent = Portable(media.data)
-            return ToolOutcome(media.data, self.call_seq, event.seq, sent=sent)
-        try:
-            value, text, size = self._as_text(result)
-            self._check_size(size)
-            # This checks every value as well, so an unusable one is not recorded as a result.
-            crossing = Portable(portable(value)) if size <= CROSSING else None
-        except (TypeError, ValueError, RecursionError) as error:
-            unusable = f"{self._common['name']} returned something that cannot be used: {error}"
-            raise ToolFailed(unusable, kind="TypeError") from error
-        # Small text beside large media goes as a reference too, and needs a body to refer to.
-        is_inline = len(text.encode()) <= INLINE_LIMIT
-        body = text if size > CROSSING and is_inline else None
-        media_type = TEXT if isinstance(value, str) else JSON
-        event = self._end("ok", text, body, media_type)
-        if crossing is None:
-            note = _simplified(result, size)
-            return ToolOutcome(None, self.call_seq, event.seq, ref_of(event), note=note)
-        has_tables = bool(result.pickled)
-        return ToolOutcome(value, self.call_seq, event.seq, sent=crossing, has_tables=has_tables)
-
-    def _as_text(self, result: Plain) -> tuple[Any, str, int]:
-        """The value, the text that the log has of it, and the size of everything together."""
-        value = result.value
-        # The sizes of pickled tables, and of the media that are events of their own.
-        apart: list[int] = [len(table.data) for table in result.pickled]
-
-        def keep(data: bytes) -> Any:
-            return self._part(result.media(data), apart)
-
-        text = value if isinstance(value, str) else json_text(value, keep)
-        if not text.isascii():
-            cleaned = text.encode("utf-8", "replace").decode()
-            if cleaned != text:
-                # It has a lone surrogate, which neither the log nor the wire can hold.
-                text = cleaned
-                value = text if isinstance(value, str) else json.loads(text)
-        return value, text, len(text.encode()) + sum(apart)
-
-    def _part(self, media: Media, apart: list[int]) -> Any:
-        """What the JSON says in the place of bytes."""
-        if len(media.data) <= INLINE_BYTES:
-            return inline(media.data)
-        apart.append(len(media.data))
-        self._check_size(sum(apart))
-        event = self._append(
-            Kind.ARTIFACT,
-            media.data,
-            media.media_type,
-            role="tool",
-            content=_label(media),
-            reply_to=self.call_seq,
-        )
-        return {"artifact": event.seq, "media_type": media.media_type, "size": len(media.data)}
-
-    def _end(
-        self, state: str, content: str, body: bytes | str | None = None, media_type: str = TEXT
-    ) -> Event:
-        fields = {
-            "role": "tool",
-            "content": content,
-            "reply_to": self.call_seq,
-            "tool_state": state,
-        }
-        event = self._append(Kind.TOOL_RESULT, body, media_type, **fields)
-        self.result_seq = event.seq
-        return event
-
-    def _append(
-        self, kind: str, body: bytes | str | None = None, media_type: str = TEXT, **fields: Any
-    ) -> Event:
-        draft = self._journal.draft(kind, **fields, **self._common)
-        return self._journal.append(draft, body=body, media_type=media_type)
-
-    def _check_size(self, size: int) -> None:
-        if size > MAX_RESULT:
-            raise ToolFailed(
-                f"{self._common['name']} returned {size:,} bytes; at most {MAX_RESULT:,} are taken, and nothing of it "
-                "was kept. Ask for less at a time.",
-                kind="ValueError",
-            )
-
-
-def _simplified(result: Plain, size: int) -> str:
-    """What a cell must know of a table that is too large to cross as such; "" without one."""
-    if not result.pickled:
-        return ""
-    kinds = " and ".join(sorted({table.type for table in result.pickled}))
-    return (
-        f"the result has {size:,} bytes, so it arrives as the log has it:"
-        f" {kinds} as lists, dates as text. Ask for less at a time to get the {kinds}."
-    )
-
-
-def _label(media: Media) -> str:
-    return f"[{media.media_type}, {len(media.data):,} bytes]"
-
-
 class Toolbox:
     """The tools of one session. Share it between threads.
 
     `confirm` is asked before a tool with effects runs, one question at a time. Without it such
-    tools run unasked: the application that gave them chose that.
+    tools run without a question: the application that added them chose that.
     """
 
     def __init__(
@@ -313,37 +116,38 @@ class Toolbox:
         self._journal = journal
         if confirm is not None and not callable(confirm):
             raise BadInput(
-                f"confirm is a function that is given a ToolUse and returns True or False, not {confirm!r}"
+                "confirm must be a function that takes a ToolUse and returns True or False, "
+                f"not {confirm!r}"
             )
         self._confirm = confirm
         self._default_timeout = default_timeout
         self._asking = threading.Lock()
         self._counting = threading.Lock()
         self._native: dict[str, Tool[..., Any]] = {}
-        self.started = 0  # calls of this process that were not refused
-        self._calls: dict[str, int] = {}  # made so far, before a resume too, of tools with a limit
-        self._slots: dict[str, threading.Semaphore] = {}
+        # Calls of this process that were not refused.
+        self.started = 0
+        # Calls so far, before a resume too, of tools with a limit.
+        self._calls: dict[str, int] = {}
+        self._places: dict[str, threading.Semaphore] = {}
         self.add(tools)
 
     def add(self, tools: Iterable[Tool[..., Any] | Callable[..., Any]]) -> None:
-        """Take more tools."""
+        """Add more tools."""
         for item in tools:
             tool = item if isinstance(item, Tool) else make_tool(item)
-            space, dot, _ = tool.name.partition(".")
-            spaces = {name.partition(".")[0] for name in self.tools if "." in name}
-            if (
-                tool.spec.name in self._native
-                or tool.name in spaces
-                or (dot and space in self.tools)
-            ):
+            namespace, dot, _ = tool.name.partition(".")
+            namespaces = {name.partition(".")[0] for name in self.tools if "." in name}
+            hides_function = bool(dot) and namespace in self.tools
+            if tool.spec.name in self._native or tool.name in namespaces or hides_function:
                 raise BadInput(
-                    f"the name {tool.name!r} is taken by another tool; give one of them another with name="
+                    f"the name {tool.name!r} is already used by another tool; rename one of them "
+                    "with name="
                 )
             self.tools[tool.name] = self._native[tool.spec.name] = tool
             if tool.limits.max_calls is not None:
-                self._calls[tool.name] = _calls_made(self._journal, tool.name)
+                self._calls[tool.name] = count_started_calls(self._journal, tool.name)
             if tool.limits.max_concurrent is not None:
-                self._slots[tool.name] = threading.Semaphore(tool.limits.max_concurrent)
+                self._places[tool.name] = threading.Semaphore(tool.limits.max_concurrent)
 
     def bind(self, name: str, text: str) -> None:
         """Let cells find a text under a name, such as the path of the workspace that tools act on.
@@ -351,15 +155,13 @@ class Toolbox:
         Call `tools_changed` of the session's environment afterwards.
         """
         if not name.isidentifier() or keyword.iskeyword(name) or name in {*self.tools, *RESERVED}:
-            raise BadInput(f"{name!r} cannot be bound for cells: take a Python name that is free")
+            raise BadInput(f"{name!r} cannot be bound for cells: choose an unused Python name")
         self._constants[name] = text
 
-    # what the model is told -----------------------------------------------------------------------
+    # descriptions for the model -------------------------------------------------------------------
 
     def describe(self, limit: int = DESCRIBE_CHARS) -> str:
-        """All tools, sorted by name; less is said of each when all do not fit into `limit`
-        characters.
-        """
+        """All tools, sorted by name, as completely as fits into `limit` characters."""
         tools = [self.tools[name] for name in sorted(self.tools)]
         if not tools:
             return ""
@@ -383,19 +185,14 @@ class Toolbox:
 
     def prelude(self) -> Prelude:
         """Functions for the tools inside the kernel, `map_calls`, and `ToolFailed` to catch."""
-        table = {
-            name: (
-                tool.header,
-                "\n".join(filter(None, (tool.doc, *tool.remarks))),
-                tool.limits.max_concurrent,
-            )
-            for name, tool in sorted(self.tools.items())
-        }
+        table = {}
+        for name, tool in sorted(self.tools.items()):
+            doc = "\n".join(filter(None, (tool.doc, *tool.remarks)))
+            table[name] = (tool.header, doc, tool.limits.max_concurrent)
         names = sorted({name.partition(".")[0] for name in table} | self._constants.keys())
         constants = "".join(f"{name} = {text!r}\n" for name, text in self._constants.items())
-        source = f"TOOLS = {table!r}\n{constants}" + prelude_source(
-            "tools_prelude", "scroll_context.tools"
-        )
+        code = prelude_source("tools_prelude", "scroll_context.tools")
+        source = f"TOOLS = {table!r}\n{constants}{code}"
         return Prelude("tools", source, (*names, "ToolFailed", "map_calls"))
 
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -419,35 +216,27 @@ class Toolbox:
         """Call a tool by its name (or its native name) and wait for it, at most until `deadline`
         (monotonic clock).
 
-        `given` is what the cell at `cell_seq` has read so far; it is recorded with the call.
-        `work` belongs to the cell: once it is over, no question is asked and no tool starts. A
-        tool that has started is not stopped.
+        `given` names the events that the cell at `cell_seq` has read so far; it is recorded with
+        the call. `work` belongs to the cell: once it is over, no question is asked and no tool
+        starts.
 
         Raises ToolFailed for everything that is not a result; both events are recorded by then.
         Raises QuotaReached when the session may not begin anything new; nothing is recorded then.
         """
         self._journal.require_room()
         tool = self.tools.get(name) or self._native.get(name)
-        by_name = _names(tool, args, kwargs or {})
+        by_name = _by_name(tool, args, kwargs or {})
         recorder = Recorder(
             self._journal,
-            name=tool.name if tool else printable(name[:NAMED_CHARS]),
+            name=tool.name if tool else printable(name[:QUOTED_CHARS]),
             arguments=_arguments_text(by_name),
             tool_call_id=tool_call_id or f"call_{uuid.uuid4().hex}",
             given=given,
-            metadata=({} if cell_seq is None else {"inside_cell": cell_seq})
-            | ({"effects": True} if tool and tool.effects else {})
-            | ({"echo": True} if tool and tool.echo else {}),
+            metadata=_call_metadata(tool, cell_seq),
         )
-        with self._faults(recorder), contextlib.ExitStack() as held:
+        with self._recorded_failures(recorder), contextlib.ExitStack() as place:
             if tool is None:
-                names = brief_doc(
-                    ", ".join(sorted(self.tools)) or "none", lines=1, chars=REFUSED_CHARS // 2
-                )
-                raise ToolFailed(
-                    f"there is no tool {name[:NAMED_CHARS]!r}; the tools are: {names}",
-                    kind="NameError",
-                )
+                raise self._unknown_tool(name)
             arguments = _converted(tool, args, kwargs or {})
             self._check_calls_left(tool)
             if tool.effects and self._confirm is not None:
@@ -455,19 +244,17 @@ class Toolbox:
             _check_cell(tool.name, work)
             self._count(tool)
             until = time.monotonic() + (tool.limits.timeout or self._default_timeout)
-            until = until if deadline is None else min(until, deadline)
-            self._take_slot(tool, until, held)
+            if deadline is not None:
+                until = min(until, deadline)
+            self._take_place(tool, until, place)
             if time.monotonic() >= until:
-                raise ToolFailed(
-                    f"{tool.name} was not started: its time was already over", **_TIMEOUT
-                )
+                raise _timed_out(f"{tool.name} was not started: its time was already over")
             _check_cell(tool.name, work)
             recorder.begin()
-            future = _started(tool, arguments)
-            slot = held.pop_all()
-            future.add_done_callback(
-                lambda _: slot.close()
-            )  # an abandoned call keeps its slot until it ends
+            future = _start(tool, arguments)
+            # An abandoned call keeps its place until it ends.
+            until_done = place.pop_all()
+            future.add_done_callback(lambda _: until_done.close())
             result = _result(tool, future, until)
             return recorder.finish(result, tool.origin(result.value) if tool.origin else None)
 
@@ -483,9 +270,9 @@ class Toolbox:
         return self._journal.log.get(seq)
 
     @contextlib.contextmanager
-    def _faults(self, recorder: Recorder) -> Iterator[None]:
-        """Record whatever ends a call without a result, and raise it with the addresses of its
-        events.
+    def _recorded_failures(self, recorder: Recorder) -> Iterator[None]:
+        """Record an error that ends a call without a result, and raise it with the addresses of
+        the call's events.
         """
         try:
             yield
@@ -496,14 +283,13 @@ class Toolbox:
             raise
         except StoreError as error:
             if recorder.call_seq and not recorder.result_seq:
-                with contextlib.suppress(
-                    StoreError
-                ):  # the log may have room for a line where a payload had none
-                    recorder.fail(
-                        "error", f"the call returned, and its result could not be recorded: {error}"
-                    )
+                text = f"the call returned, but its result could not be recorded: {error}"
+                # The log may have room for a line where a payload had none.
+                with contextlib.suppress(StoreError):
+                    recorder.fail("error", text)
             raise
-        except BaseException:  # Ctrl-C
+        except BaseException:
+            # Ctrl-C, for example.
             if not recorder.call_seq:
                 recorder.fail("refused", "interrupted before it started")
             elif not recorder.result_seq:
@@ -512,20 +298,25 @@ class Toolbox:
                 )
             raise
 
+    def _unknown_tool(self, name: str) -> ToolFailed:
+        listing = ", ".join(sorted(self.tools)) or "none"
+        names = brief_doc(listing, lines=1, chars=REFUSED_CHARS // 2)
+        return ToolFailed(
+            f"there is no tool {name[:QUOTED_CHARS]!r}; the tools are: {names}", kind="NameError"
+        )
+
     def _check_calls_left(self, tool: Tool[..., Any]) -> None:
         most = tool.limits.max_calls
         if most is not None and self._calls[tool.name] >= most:
-            raise ToolFailed(
-                f"{tool.name} may be called {most} times, and has been; use the results that you have",
-                kind="PermissionError",
-                state="refused",
+            raise _refused(
+                f"{tool.name} may be called {most} times, and has been; use the results that you "
+                "have"
             )
 
     def _count(self, tool: Tool[..., Any]) -> None:
         with self._counting:
-            self._check_calls_left(
-                tool
-            )  # again: others may have been started while the user was asked
+            # Checked again: other calls may have started while the user was asked.
+            self._check_calls_left(tool)
             self.started += 1
             if tool.name in self._calls:
                 self._calls[tool.name] += 1
@@ -533,9 +324,7 @@ class Toolbox:
     def _ask(self, use: ToolUse, deadline: float | None, work: Work | None) -> None:
         assert self._confirm is not None
         if not self._asking.acquire(timeout=_remaining(deadline)):
-            raise ToolFailed(
-                f"{use.name} was not started: no time was left to ask the user", **_TIMEOUT
-            )
+            raise _timed_out(f"{use.name} was not started: no time was left to ask the user")
         try:
             # The cell may have ended while the user answered the questions of other calls.
             _check_cell(use.name, work)
@@ -550,38 +339,51 @@ class Toolbox:
             self._asking.release()
         if decision is True:
             return
-        # A coroutine, a non-empty text such as "no" and other values are true in Python and no
-        # consent.
+        # A coroutine or a non-empty text such as "no" is true in Python, but it is not consent.
         if decision is not False:
-            shown = repr(decision)[:NAMED_CHARS]
-            reason = f"the confirm function returned {shown}, and only True allows a call"
+            answer = repr(decision)[:QUOTED_CHARS]
+            reason = f"the confirm function returned {answer}, and only True allows a call"
             logger.warning("%s was refused: %s", use.name, reason)
-        raise ToolFailed(
-            f"{use.name} was not run: {reason}. Do not try it again unasked; find out what is wanted instead",
-            kind="PermissionError",
-            state="refused",
+        raise _refused(
+            f"{use.name} was not run: {reason}. Do not try it again unasked; find out what is "
+            "wanted instead"
         )
 
-    def _take_slot(self, tool: Tool[..., Any], until: float, held: contextlib.ExitStack) -> None:
-        slot = self._slots.get(tool.name)
-        if slot is None:
+    def _take_place(self, tool: Tool[..., Any], until: float, place: contextlib.ExitStack) -> None:
+        """Wait until a tool with a limit of concurrent calls can take one more."""
+        free = self._places.get(tool.name)
+        if free is None:
             return
-        if not slot.acquire(timeout=_remaining(until)):
-            raise ToolFailed(
-                f"{tool.name} was not started: its {tool.limits.max_concurrent} places stayed taken",
-                **_TIMEOUT,
+        if not free.acquire(timeout=_remaining(until)):
+            raise _timed_out(
+                f"{tool.name} was not started: its {tool.limits.max_concurrent} places stayed taken"
             )
-        held.callback(slot.release)
+        place.callback(free.release)
 
 
 def _check_cell(name: str, work: Work | None) -> None:
     """Refuse a call whose cell was interrupted, timed out or ended before the tool started."""
     if work is not None and work.is_over:
-        raise ToolFailed(
-            f"{name} was not run: the cell had ended before this call started",
-            kind="PermissionError",
-            state="refused",
-        )
+        raise _refused(f"{name} was not run: the cell had ended before this call started")
+
+
+def _refused(text: str) -> ToolFailed:
+    return ToolFailed(text, kind="PermissionError", state="refused")
+
+
+def _timed_out(text: str) -> ToolFailed:
+    return ToolFailed(text, kind="TimeoutError", state="timeout")
+
+
+def _call_metadata(tool: Tool[..., Any] | None, cell_seq: int | None) -> dict[str, Any]:
+    metadata: dict[str, Any] = {}
+    if cell_seq is not None:
+        metadata["inside_cell"] = cell_seq
+    if tool is not None and tool.effects:
+        metadata["effects"] = True
+    if tool is not None and tool.echo:
+        metadata["echo"] = True
+    return metadata
 
 
 def _decision(confirm: Confirm, use: ToolUse, deadline: float | None) -> object:
@@ -601,70 +403,16 @@ async def _awaited(answer: Awaitable[object]) -> object:
     return await answer
 
 
-def _calls_made(journal: Journal, name: str) -> int:
-    """How many calls of a tool this session has started. What was refused was not started."""
-    ((made,),) = journal.log.query(
-        """SELECT count(*) FROM event WHERE session_id = :session AND agent_id = :agent AND kind = :call
-        AND name = :name AND source_key IS NULL AND seq NOT IN (SELECT reply_to FROM event WHERE session_id = :session
-        AND agent_id = :agent AND kind = :result AND reply_to IS NOT NULL AND tool_state = 'refused')""",
-        {**_calls_of(journal.scope), "name": name},
-    )
-    return int(made)
-
-
-def unfinished(log: EventLog, scope: Scope) -> list[Event]:
-    """The tool calls of a session that were started here and have no result, oldest first.
-
-    Ask this before a session goes on after a crash: these calls may have taken effect
-    (`metadata.effects` says which could). Imported calls never ran here and are left out.
-    """
-    rows = log.query(
-        """SELECT seq FROM event WHERE session_id = :session AND agent_id = :agent AND kind = :call
-        AND source_key IS NULL AND seq NOT IN (SELECT reply_to FROM event WHERE session_id = :session
-        AND agent_id = :agent AND kind = :result AND reply_to IS NOT NULL) ORDER BY seq""",
-        _calls_of(scope),
-    )
-    return [call for call in log.get_many([seq for (seq,) in rows]) if not call.is_foreign]
-
-
-def _calls_of(scope: Scope) -> dict[str, str]:
-    return {
-        "session": scope.session_id,
-        "agent": scope.agent_id,
-        "call": str(Kind.TOOL_CALL),
-        "result": str(Kind.TOOL_RESULT),
-    }
-
-
-def settle(journal: Journal) -> list[Event]:
-    """Give every unfinished call a result of state "unknown", so that it is reported once; return
-    the calls.
-    """
-    calls = unfinished(journal.log, journal.scope)
-    journal.append_many(
-        journal.draft(
-            Kind.TOOL_RESULT,
-            role="tool",
-            name=call.name,
-            tool_call_id=call.tool_call_id,
-            reply_to=call.seq,
-            tool_state="unknown",
-            metadata=call.metadata,
-            content=f"the process ended while {call.name} was running: whether it took effect is not known. "
-            "Check before you call it again.",
-        )
-        for call in calls
-    )
-    return calls
-
-
-_EFFECTS = "# A tool that has effects, or may have them, can change the world: never repeat its call to be sure."
+_EFFECTS = (
+    "# A tool that has effects, or may have them, can change the world: never repeat its call to "
+    "be sure."
+)
 _ASKED = "# The user may be asked before such a tool is run."
 _HELP = "# help(f) prints the whole description of f and, after a call, the shape of its results."
 
 
 def _map_text(tools: Sequence[Tool[..., Any]]) -> str:
-    """What the model is told of map_calls, true for these tools."""
+    """A description of map_calls that is true for these tools."""
     limits = {tool.limits.max_concurrent for tool in tools}
     if limits == {1}:
         at_once = "one after another, because these tools run one call at a time"
@@ -679,10 +427,7 @@ def _map_text(tools: Sequence[Tool[..., Any]]) -> str:
     )
 
 
-_TIMEOUT: dict[str, Any] = {"kind": "TimeoutError", "state": "timeout"}
-
-
-def _names(
+def _by_name(
     tool: Tool[..., Any] | None, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The arguments by name as far as they have one, for the log and for the user."""
@@ -697,24 +442,26 @@ def _converted(
 ) -> inspect.BoundArguments:
     try:
         return tool.convert(tool.names(args, kwargs))
-    except Exception as error:  # a model's own validators are foreign code
-        raise ToolFailed(
-            _message(error)[:REFUSED_CHARS], kind="TypeError", state="refused"
-        ) from error
+    except Exception as error:
+        # The validators of a pydantic model are foreign code.
+        text = _message(error)[:REFUSED_CHARS]
+        raise ToolFailed(text, kind="TypeError", state="refused") from error
 
 
 def _arguments_text(by_name: dict[str, Any]) -> str:
     """The canonical JSON of the arguments."""
     try:
         return json_text(plain(by_name, str_keys=True).value, inline, sort_keys=True)
-    except (TypeError, RecursionError) as error:  # the check of the arguments will say more
+    except (TypeError, RecursionError) as error:
+        # The check of the arguments will say more.
         return json_text({"unreadable": str(error)}, inline)
 
 
-def _started(tool: Tool[..., Any], arguments: inspect.BoundArguments) -> Future[Plain]:
+def _start(tool: Tool[..., Any], arguments: inspect.BoundArguments) -> Future[Plain]:
     try:
         return tool.start(arguments)
-    except RuntimeError as error:  # no more threads
+    except RuntimeError as error:
+        # The process can have no more threads.
         raise ToolFailed(f"{tool.name} could not be started: {error}") from error
 
 
@@ -722,24 +469,19 @@ def _result(tool: Tool[..., Any], future: Future[Plain], until: float) -> Plain:
     started = time.monotonic()
     wait([future], timeout=_remaining(until))
     if not future.done() and (future.cancel() or not future.done()):
-        stopped = future.cancelled()
-        raise ToolFailed(
-            f"{tool.name} gave no answer in {until - started:.3g} s and was {'cancelled' if stopped else 'abandoned'}"
-            + (
-                "."
-                if stopped
-                else "; it may still be running, and what it returns is not recorded."
-            )
-            + (
-                " It may have taken effect: check before you call it again." if tool.effects else ""
-            ),
-            **_TIMEOUT,
-        )
+        text = f"{tool.name} gave no answer in {until - started:.3g} s and was "
+        if future.cancelled():
+            text += "cancelled."
+        else:
+            text += "abandoned; it may still be running, and what it returns is not recorded."
+        if tool.effects:
+            text += " It may have taken effect: check before you call it again."
+        raise _timed_out(text)
     try:
         return future.result()
     except ToolFailed as error:
         raise ToolFailed(str(error), kind=error.kind, state=error.state) from error
-    except BaseException as error:  # whatever the tool raised
+    except BaseException as error:
         logger.warning("%s raised %s", tool.name, type(error).__name__, exc_info=error)
         raise ToolFailed(_message(error), kind=type(error).__name__) from error
 

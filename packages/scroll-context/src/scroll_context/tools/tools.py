@@ -1,20 +1,19 @@
 """Tools: typed Python functions that a cell, or a model by a native call, may use.
 
-`@tool` reads a function's annotations once and makes of them everything else: the stub in the
+`@tool` reads a function's annotations once and makes everything else from them: the stub in the
 prompt, the JSON schema for native calls, and the check of arguments, which arrive as JSON-like
-values and are converted to what the function expects (dates from text, integers from text,
-dataclasses and structs from dicts). What cannot work is refused when the function is decorated, not
-when a model calls it. A tool holds no state: limits, consent and the log are the toolbox's
-(toolbox.py).
+values and are converted to the types that the function expects (dates from text, integers from
+text, dataclasses and structs from dicts). A function that cannot work is refused when it is
+decorated, not when a model calls it. A tool holds no state: limits, consent and the log are the
+toolbox's (toolbox.py).
 
 `plain` makes any common Python result JSON-like, plus bytes, dates and datetimes, which cross to a
 cell as they are: dataclasses, structs and models become dicts; sets, tuples and iterators become
 lists. Decimals, times and UUIDs become text. A data frame, a series and an array arrive in the cell
-as such: this process pickles them, and the worker unpickles them inside the jail. In the log, and in
-a kernel that lacks the library, a data frame is a list of records (its index is dropped) and an array
-is nested lists. NaN stays NaN, in the log too, where it is written as
-Python's json module writes it. Anything else is refused by name.
-"""
+as such: this process pickles them, and the worker unpickles them inside the jail. In the log, and
+in a kernel that lacks the library, a data frame is a list of records (its index is dropped) and an
+array is nested lists. NaN stays NaN, in the log too, where it is written as Python's json module
+writes it. Anything else is refused by name."""
 
 import base64
 import collections.abc as abc
@@ -49,10 +48,10 @@ from scroll_context.tools.signatures import (
 P = ParamSpec("P")
 R = TypeVar("R")
 
-SHOWN = 120  # characters of a wrong argument that an error repeats
-NAME_CHARS = (
-    63  # of "server.tool": providers allow 64 for a native name, and the dot becomes two characters
-)
+# Characters of a wrong argument that an error repeats.
+QUOTED_CHARS = 120
+# Of "server.tool". Providers allow 64 for a native name, and the dot becomes two characters.
+NAME_CHARS = 63
 OCTETS = "application/octet-stream"
 _CROSSING = (bytes, bytearray, memoryview, dt.datetime, dt.date, Pickled)
 _TABLES = {"pandas": ("DataFrame", "Series"), "numpy": ("ndarray",)}
@@ -166,7 +165,8 @@ def _unwrap(item: Any) -> Any:
         return item.tolist()
     if isinstance(item, PurePath):
         return str(item)
-    if isinstance(item, dt.date):  # a subclass such as pandas.Timestamp
+    if isinstance(item, dt.date):
+        # A subclass such as pandas.Timestamp.
         return item.isoformat()
     if isinstance(item, str):
         return str(item)
@@ -195,9 +195,12 @@ def _unwrap(item: Any) -> Any:
 class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool may cost. None leaves the choice to the toolbox, or sets no limit."""
 
-    timeout: float | None = None  # seconds that one call may take
-    max_calls: int | None = None  # calls in the life of a session; what was refused does not count
-    max_concurrent: int | None = None  # calls at the same time; more of them wait
+    timeout: float | None = None
+    """Seconds that one call may take."""
+    max_calls: int | None = None
+    """Calls in the life of a session. Refused calls do not count."""
+    max_concurrent: int | None = None
+    """Calls at the same time. Further calls wait."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -233,12 +236,11 @@ class Tool(Generic[P, R]):
         limits: ToolLimits | None = None,
     ) -> None:
         parts = name.split(".")
-        if not all(part.isidentifier() and not keyword.iskeyword(part) for part in parts) or (
-            parts[0] in RESERVED or len(parts) > 2 or len(name) > NAME_CHARS
-        ):
+        is_python = all(part.isidentifier() and not keyword.iskeyword(part) for part in parts)
+        if not is_python or parts[0] in RESERVED or len(parts) > 2 or len(name) > NAME_CHARS:
             raise BadInput(
-                f"a tool cannot be called {name[:SHOWN]!a}: take a Python name of at most {NAME_CHARS} characters "
-                "that hides nothing, with tool(name=...)"
+                f"a tool cannot be called {name[:QUOTED_CHARS]!a}: choose a Python name of at most "
+                f"{NAME_CHARS} characters that hides nothing, with tool(name=...)"
             )
         functools.update_wrapper(self, function)
         self._function = function
@@ -247,20 +249,18 @@ class Tool(Generic[P, R]):
         self.doc = printable(doc)
         self.signature = signature
         self.schema: dict[str, Any] = _printable_schema(schema)
-        self.aliases = (
-            aliases or {}
-        )  # names of arguments that Python cannot spell -> their names in the signature
+        # From names of arguments that Python cannot spell to their names in the signature.
+        self.aliases = aliases or {}
         self.effects = effects
         # Whether its author said that it has effects, rather than saying nothing.
         self.effects_declared = effects_declared
         # Whether the same call again changes nothing more.
         self.idempotent = idempotent
         self.limits = limits or ToolLimits()
-        # whether what it returns only repeats history, and must never be found by a search
+        # Whether its results only repeat history, so that a search must never return them.
         self.echo = False
-        self.origin: Callable[[Any], dict[str, Any]] | None = (
-            None  # which events a result was made from
-        )
+        # Says which events a result was made from.
+        self.origin: Callable[[Any], dict[str, Any]] | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._function(*args, **kwargs)
@@ -316,14 +316,14 @@ class Tool(Generic[P, R]):
         except TypeError as error:
             raise BadInput(f"{self.name}: {error}. The signature is {self.header}") from None
 
-    def convert(self, named: inspect.BoundArguments) -> inspect.BoundArguments:
+    def convert(self, sent: inspect.BoundArguments) -> inspect.BoundArguments:
         """The arguments as the annotations want them.
 
-        Raises BadInput that names the one that does not fit.
+        Raises BadInput that names the first argument that does not fit.
         """
         converted = {
             name: _same_integers(value, self._converted(self.signature.parameters[name], value))
-            for name, value in named.arguments.items()
+            for name, value in sent.arguments.items()
         }
         return inspect.BoundArguments(self.signature, converted)
 
@@ -337,17 +337,18 @@ class Tool(Generic[P, R]):
             return msgspec.convert(value, annotation, dec_hook=_decode)
         except msgspec.ValidationError:
             pass
-        try:  # models send numbers as text, and dates where text is wanted
-            return msgspec.convert(
-                msgspec.to_builtins(value), annotation, strict=False, dec_hook=_decode
-            )
+        # Models send numbers as text, and dates where text is expected.
+        lenient = msgspec.to_builtins(value)
+        try:
+            return msgspec.convert(lenient, annotation, strict=False, dec_hook=_decode)
         except msgspec.ValidationError as error:
-            shown = repr(value)
-            shown = shown if len(shown) <= SHOWN else shown[:SHOWN] + "…"
+            quoted = repr(value)
+            if len(quoted) > QUOTED_CHARS:
+                quoted = quoted[:QUOTED_CHARS] + "…"
             reason = " ".join(str(error).split())
             raise BadInput(
-                f"{self.name}: parameter {parameter.name!r} must be {type_text(annotation)}, not {shown} ({reason}). "
-                f"The signature is {self.header}"
+                f"{self.name}: parameter {parameter.name!r} must be {type_text(annotation)}, not "
+                f"{quoted} ({reason}). The signature is {self.header}"
             ) from None
 
 
@@ -413,33 +414,30 @@ def tool(
 def _make(
     function: Callable[P, R], name: str | None, effects: bool, idempotent: bool, limits: ToolLimits
 ) -> Tool[P, R]:
-    called = str(name or getattr(function, "__name__", ""))
-    signature = _resolved(function, called)
+    tool_name = str(name or getattr(function, "__name__", ""))
+    signature = _resolved(function, tool_name)
+
+    async def awaited(work: typing.Awaitable[Any]) -> Plain:
+        return plain(await work)
 
     def launch(arguments: inspect.BoundArguments) -> Future[Plain]:
         if inspect.iscoroutinefunction(function):
-            return in_loop(_awaited(function(*arguments.args, **arguments.kwargs)), "tools")
+            return in_loop(awaited(function(*arguments.args, **arguments.kwargs)), "tools")
         return in_thread(
-            lambda: plain(function(*arguments.args, **arguments.kwargs)), f"tool-{called}"
+            lambda: plain(function(*arguments.args, **arguments.kwargs)), f"tool-{tool_name}"
         )
 
-    doc = inspect.getdoc(function) or ""
-    schema = _schema(called, signature)
     return Tool(
         function,
         launch,
-        name=called,
-        doc=doc,
+        name=tool_name,
+        doc=inspect.getdoc(function) or "",
         signature=signature,
-        schema=schema,
+        schema=_schema(tool_name, signature),
         effects=effects,
         idempotent=idempotent,
         limits=limits,
     )
-
-
-async def _awaited(work: typing.Awaitable[Any]) -> Plain:
-    return plain(await work)
 
 
 def _resolved(function: Callable[..., Any], name: str) -> inspect.Signature:
@@ -449,8 +447,8 @@ def _resolved(function: Callable[..., Any], name: str) -> inspect.Signature:
     """
     try:
         signature = inspect.signature(function)
-        called = function if inspect.isroutine(function) else type(function).__call__
-        hints = typing.get_type_hints(called, include_extras=True)
+        routine = function if inspect.isroutine(function) else type(function).__call__
+        hints = typing.get_type_hints(routine, include_extras=True)
     except (TypeError, ValueError, NameError) as error:
         raise BadInput(f"the annotations of {name} cannot be read: {error}") from error
     parameters = []
@@ -461,17 +459,16 @@ def _resolved(function: Callable[..., Any], name: str) -> inspect.Signature:
             parameter.POSITIONAL_ONLY,
         ):
             raise BadInput(
-                f"{name}: parameter {parameter} cannot be given by name, so a model cannot be told of it; "
+                f"{name}: parameter {parameter} cannot be passed by name, so a model cannot use it; "
                 "write out the parameters, for example with a list or a dict"
             )
         if parameter.name not in hints:
+            remedy = f"write {parameter.name}: str or another type"
+            if parameter.name == "self":
+                remedy = "decorate the bound method"
             raise BadInput(
-                f"{name}: parameter {parameter.name!r} has no annotation, so its values cannot be checked; "
-                + (
-                    "decorate the bound method"
-                    if parameter.name == "self"
-                    else f"write {parameter.name}: str or such"
-                )
+                f"{name}: parameter {parameter.name!r} has no annotation, so its values cannot be "
+                f"checked; {remedy}"
             )
         parameters.append(parameter.replace(annotation=hints[parameter.name]))
     return signature.replace(
@@ -491,7 +488,8 @@ def _schema(name: str, signature: inspect.Signature) -> dict[str, Any]:
             )
         except (TypeError, NotImplementedError) as error:
             raise BadInput(
-                f"{name}: parameter {parameter.name!r} of type {type_text(annotation)} cannot be made from JSON: {error}"
+                f"{name}: parameter {parameter.name!r} of type {type_text(annotation)} cannot be "
+                f"made from JSON: {error}"
             ) from error
         shared |= defined
         shared |= schema.pop("$defs", {})
@@ -530,14 +528,17 @@ def _same_integers(sent: Any, converted: Any) -> Any:
 
 def _printable_schema(part: Any) -> Any:
     """A schema whose descriptions and titles, at any depth, can be shown."""
-    if isinstance(part, dict):
-        return {
-            key: printable(value)
-            if key in ("description", "title") and isinstance(value, str)
-            else _printable_schema(value)
-            for key, value in part.items()
-        }
-    return [_printable_schema(item) for item in part] if isinstance(part, list) else part
+    if isinstance(part, list):
+        return [_printable_schema(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    schema = {}
+    for key, value in part.items():
+        if key in ("description", "title") and isinstance(value, str):
+            schema[key] = printable(value)
+        else:
+            schema[key] = _printable_schema(value)
+    return schema
 
 
 def _decode(annotation: type, value: Any) -> Any:

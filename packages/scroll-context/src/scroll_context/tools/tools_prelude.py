@@ -18,8 +18,10 @@ from typing import Any
 
 from scroll_context.kernel.protocol import Pickled as _Pickled
 
-call: Callable[..., Any]  # put here by the kernel
-TOOLS: dict[str, tuple[str, str, int | None]]  # put here by the host
+# The kernel puts it here.
+call: Callable[..., Any]
+# The host puts it here.
+TOOLS: dict[str, tuple[str, str, int | None]]
 
 _AT_ONCE = 16
 """The number of calls that map_calls runs at once for a tool that sets no limit."""
