@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from scroll_context import SessionOptions
 from scroll_context.errors import BadInput, StoreClosed
 from scroll_context.events import Kind
 from scroll_context.hosts import HostAdapter, HostMessage
@@ -52,6 +53,24 @@ def test_the_window_of_the_adapter_wins(store: Store) -> None:
     events = store.log.iterate(kind=Kind.SESSION)
     windows = [event.metadata["window"] for event in events if "window" in event.metadata]
     assert windows == [5_000, 90_000, 128_000]
+
+
+def test_without_cells_an_adapter_offers_plain_recall_tools(store: Store) -> None:
+    with HostAdapter(store, "a", options=SessionOptions(context="plain")) as adapter:
+        assert [spec.name for spec in adapter.specs] == ["search", "expand"]
+        adapter.follow([HostMessage(role="user", text="The code is 4711.")])
+        adapter.follow([HostMessage(role="user", text="Something else.")])
+        assert "4711" in adapter.answer("search", {"query": "code"}, "c1")
+        assert adapter.answer("search", "{", "c2").startswith("not run")
+
+
+def test_system_messages_of_a_list_are_recorded_with_the_request(store: Store) -> None:
+    heads = [HostMessage(role="system", text=text) for text in ("Be kind.", "Be brief.")]
+    with HostAdapter(store, "a", window=8_000) as adapter:
+        adapter.follow([*heads, HostMessage(role="user", text="hello")], system="You are Ada.")
+    events = store.log.iterate(kind=Kind.SESSION)
+    setups = [event.content for event in events if "window" in event.metadata]
+    assert setups == ["You are Ada.\n\nBe kind.\n\nBe brief."]
 
 
 def test_the_documented_example_of_an_adapter(

@@ -4,19 +4,21 @@ An adapter maps the objects of its framework to `HostMessage`s, applies the layo
 objects, and reports the reply. Everything else is here: opening and closing the store and the
 session, the tools for recall, the text for the system prompt, and one request at a time.
 
-`bounds`, `stores` and `executes` declare the jobs that an adapter does. The shared scenario in the
-tests checks each of them.
+Each adapter declares the jobs that it does (`Adapter`), and the shared scenario in the tests checks
+each of them.
 """
 
 import asyncio
+import base64
+import binascii
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Protocol, Self, Unpack
 
 from scroll_context.errors import BadInput
-from scroll_context.messages import ToolCall, ToolSpec
+from scroll_context.messages import Media, ToolCall, ToolSpec
 from scroll_context.models.overflow import has_overflow_phrase
 from scroll_context.models.protocol import DEFAULT_WINDOW
 from scroll_context.recall.memory_tools import recall_tools, tool_specs
@@ -26,8 +28,20 @@ from scroll_context.session.session import FollowOptions, Session, SessionParts
 from scroll_context.store import Store
 
 EXEC = "exec"
+NO_OBJECT = "not run: the arguments must be a JSON object"
 PLAIN_TOOLS = ("search", "expand")
 """The recall tools of a session without cells, under the names that its stubs use."""
+
+
+class Adapter(Protocol):
+    """The jobs of an adapter, also of one that is not a `HostAdapter`."""
+
+    # Requests stay within the window of the model.
+    bounds: ClassVar[bool]
+    # The history is recorded, searchable and resumable.
+    stores: ClassVar[bool]
+    # The model can run Python cells in the jail.
+    executes: ClassVar[bool]
 
 
 class HostAdapter:
@@ -41,6 +55,9 @@ class HostAdapter:
     A model gets the tool `exec`, for cells with `ms`. With
     `options=SessionOptions(context="plain")` no kernel is started, and the model gets the tools
     `search` and `expand`.
+
+    An adapter names this class first among its bases. It needs no `__init__` of its own: values that
+    it makes from `specs` are cached properties.
 
     >>> from scroll_context.hosts import HostAdapter, HostMessage
     >>> with HostAdapter("trip.scroll", "trip", window=8_000) as adapter:
@@ -75,7 +92,10 @@ class HostAdapter:
             self._close = weakref.finalize(self, _closed, self.session, own_store)
         self._has_cells = self.session.context.actions.exec
         if not self._has_cells:
-            self.session.add_tools(recall_tools(self.session.environment.memory, PLAIN_TOOLS))
+            recalls = recall_tools(self.session.environment.memory, PLAIN_TOOLS)
+            # Some contexts bring these tools themselves.
+            own = self.session.environment.toolbox.tools
+            self.session.add_tools(tool for tool in recalls if tool.name not in own)
 
     def close(self) -> None:
         """Close what this adapter opened."""
@@ -102,27 +122,60 @@ class HostAdapter:
         return tool_specs(recall_tools(self.session.environment.memory, PLAIN_TOOLS))
 
     def follow(self, messages: Sequence[HostMessage], **options: Unpack[FollowOptions]) -> Layout:
-        """`Session.follow` for one request at a time. The window given to the adapter wins."""
+        """`Session.follow` for one request at a time. The window given to the adapter wins.
+
+        System messages of the list are recorded with `system`, as the beginning of the request.
+        """
+        heads = [message.text for message in messages if is_head(message)]
+        options["system"] = joined(options.get("system"), *heads)
         options["window"] = self.window or options.get("window") or DEFAULT_WINDOW
         with self._one_at_a_time:
             return self.session.follow(messages, **options)
 
     # for the model's calls ----------------------------------------------------------------------
 
-    def answer(self, name: str, arguments: Mapping[str, Any], call_id: str) -> str:
-        """Carry out a call of one of `specs`. The call and its result are recorded."""
+    def answer(self, name: str, arguments: Mapping[str, Any] | str, call_id: str) -> str:
+        """Carry out a call of one of `specs`. The call and its result are recorded.
+
+        Arguments that are a text are those of a model that wrote no JSON object.
+        """
+        if isinstance(arguments, str):
+            return NO_OBJECT
         if name == EXEC:
             source = str(arguments.get("source", ""))
             return self.session.run(source, call_id, name=EXEC).content
         event = self.session.call_tool(ToolCall(call_id, name, dict(arguments)))
         return self.session.store.log.text_or_preview(event)
 
-    async def aanswer(self, name: str, arguments: Mapping[str, Any], call_id: str) -> str:
+    async def aanswer(self, name: str, arguments: Mapping[str, Any] | str, call_id: str) -> str:
         """Like `answer`, for asyncio. Cancelling the task interrupts the cell."""
-        if name == EXEC:
+        if name == EXEC and not isinstance(arguments, str):
             source = str(arguments.get("source", ""))
             return (await self.session.arun(source, call_id, name=EXEC)).content
         return await asyncio.to_thread(self.answer, name, arguments, call_id)
+
+
+# for the objects of a framework --------------------------------------------------------------------
+
+
+def is_head(message: HostMessage) -> bool:
+    """Whether a message belongs to the system prompt."""
+    return message.role == "system" and not message.notice
+
+
+def joined(*texts: str | None) -> str:
+    """Texts as paragraphs; those that are empty are left out."""
+    return "\n\n".join(text for text in texts if text)
+
+
+def media_of_base64(text: str, media_type: str, name: str = "") -> Media:
+    """A file that a framework keeps as base64."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except binascii.Error:
+        # The provider will refuse it. Until then it is a file without content.
+        return Media(media_type=media_type, url="unreadable", name=name)
+    return Media(media_type=media_type, data=data, name=name)
 
 
 def is_overflow_error(error: BaseException) -> bool:

@@ -14,12 +14,9 @@ text, reasoning and calls is one message for it, and each result is one.
 """
 
 import asyncio
-import base64
-import binascii
-import json
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from agentscope.message import (
     Base64Source,
@@ -39,27 +36,20 @@ from agentscope.permission import PermissionBehavior, PermissionDecision
 from agentscope.tool import ToolBase, ToolChunk, ToolResponse
 
 from scroll_context.contents import Usage
-from scroll_context.hosts.adapter import HostAdapter, is_overflow_error
+from scroll_context.hosts.adapter import HostAdapter, is_overflow_error, media_of_base64
+from scroll_context.hosts.wire import arguments, arguments_text
 from scroll_context.messages import Media, Thinking, ToolCall, ToolSpec
 from scroll_context.models.protocol import Reply
 from scroll_context.session.host import Drop, HostMessage, Insert, Keep, Layout, Replace
-from scroll_context.session.session import Session, SessionParts
-from scroll_context.store import Store
 
 
 class ScrollMiddleware(HostAdapter, MiddlewareBase):
     """The context of an agent, kept in a session. See `HostAdapter` for the arguments."""
 
-    def __init__(
-        self,
-        place: Session | Store | str | Path,
-        session: str = "",
-        *,
-        window: int | None = None,
-        **parts: Unpack[SessionParts],
-    ) -> None:
-        HostAdapter.__init__(self, place, session, window=window, **parts)
-        self.tools: list[ToolBase] = [_Tool(spec) for spec in self.specs]
+    @cached_property
+    def tools(self) -> list[ToolBase]:
+        """The tools of Scroll, for `Toolkit(tools=…)`."""
+        return [_Tool(spec) for spec in self.specs]
 
     async def list_tools(self) -> list[ToolBase]:
         return self.tools
@@ -76,7 +66,7 @@ class ScrollMiddleware(HostAdapter, MiddlewareBase):
             async for chunk in next_handler(**input_kwargs):
                 yield chunk
             return
-        text = await self.aanswer(call.name, json.loads(call.input or "{}"), call.id)
+        text = await self.aanswer(call.name, arguments(call.input), call.id)
         block = TextBlock(text=text)
         yield ToolChunk(content=[block], state=ToolResultState.SUCCESS)
         yield ToolResponse(content=[block], id=call.id)
@@ -114,11 +104,9 @@ class ScrollMiddleware(HostAdapter, MiddlewareBase):
         if self.instructions and any(spec.name in own for spec in specs):
             messages[0] = _with_text(messages[0], self.instructions)
         parts = list(host_parts(messages))
-        heads = [part.message.text for part in parts if part.message.role == "system"]
         model = request["current_model"]
         layout = self.follow(
             [part.message for part in parts],
-            system="\n\n".join(heads),
             tools=specs,
             window=model.context_size,
             model_name=model.model,
@@ -227,7 +215,7 @@ def reply(response: ChatResponse) -> Reply:
 
 def _reply(blocks: Sequence[Any], usage: Usage | None = None) -> Reply:
     calls = [
-        ToolCall(block.id, block.name, _arguments(block.input))
+        ToolCall(block.id, block.name, arguments(block.input))
         for block in blocks
         if isinstance(block, ToolCallBlock)
     ]
@@ -290,11 +278,9 @@ def _blocks(blocks: Sequence[Any], item: Keep | Replace) -> list[Any]:
     first = blocks[0]
     if isinstance(first, ToolResultBlock):
         return [first.model_copy(update={"output": item.text})]
-    arguments = {call.id: call.arguments for call in item.calls}
+    shorter = {call.id: arguments_text(call) for call in item.calls}
     calls = [
-        block.model_copy(update={"input": _json(arguments[block.id])})
-        if block.id in arguments
-        else block
+        block.model_copy(update={"input": shorter.get(block.id, block.input)})
         for block in blocks
         if isinstance(block, ToolCallBlock)
     ]
@@ -328,21 +314,4 @@ def _medium(block: DataBlock) -> Media:
     source, name = block.source, block.name or ""
     if not isinstance(source, Base64Source):
         return Media(media_type=source.media_type, url=str(source.url), name=name)
-    try:
-        data = base64.b64decode(source.data, validate=True)
-    except binascii.Error:
-        # The provider will refuse it. Until then it is a file without content.
-        return Media(media_type=source.media_type, url="unreadable", name=name)
-    return Media(media_type=source.media_type, data=data, name=name)
-
-
-def _arguments(text: str) -> dict[str, Any] | str:
-    try:
-        value = json.loads(text or "{}")
-    except ValueError:
-        return text
-    return value if isinstance(value, dict) else text
-
-
-def _json(arguments: dict[str, Any] | str) -> str:
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return media_of_base64(source.data, source.media_type, name)

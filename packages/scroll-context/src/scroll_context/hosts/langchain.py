@@ -13,11 +13,9 @@ order, because LangGraph runs the calls of a reply side by side.
 """
 
 import asyncio
-import base64
-import binascii
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from pathlib import Path
-from typing import Any, Unpack
+from functools import cached_property
+from typing import Any
 
 from langchain.agents.middleware import (
     AgentMiddleware,
@@ -38,12 +36,15 @@ from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from scroll_context.contents import Usage
-from scroll_context.hosts.adapter import HostAdapter, is_overflow_error
+from scroll_context.hosts.adapter import (
+    HostAdapter,
+    is_overflow_error,
+    joined,
+    media_of_base64,
+)
 from scroll_context.messages import Media, Thinking, ToolCall, ToolSpec
 from scroll_context.models.protocol import Reply
 from scroll_context.session.host import Drop, HostMessage, Insert, Keep, Layout, Replace
-from scroll_context.session.session import Session, SessionParts
-from scroll_context.store import Store
 
 MEDIA_BLOCKS = ("image", "audio", "video", "file")
 REASONING_BLOCKS = ("reasoning", "thinking", "redacted_thinking", "reasoning_content")
@@ -55,16 +56,10 @@ AsyncHandler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
 class ScrollMiddleware(HostAdapter, AgentMiddleware[Any, Any, Any]):
     """The context of an agent, kept in a session. See `HostAdapter` for the arguments."""
 
-    def __init__(
-        self,
-        place: Session | Store | str | Path,
-        session: str = "",
-        *,
-        window: int | None = None,
-        **parts: Unpack[SessionParts],
-    ) -> None:
-        HostAdapter.__init__(self, place, session, window=window, **parts)
-        self.tools = [self._tool(spec) for spec in self.specs]
+    @cached_property
+    def tools(self) -> list[BaseTool]:
+        """The tools of Scroll, which `create_agent` adds to the agent's own."""
+        return [self._tool(spec) for spec in self.specs]
 
     def _tool(self, spec: ToolSpec) -> BaseTool:
         """A tool as the model sees it. Its calls are carried out in `wrap_tool_call`, which knows
@@ -126,10 +121,9 @@ class ScrollMiddleware(HostAdapter, AgentMiddleware[Any, Any, Any]):
         """The request with the messages that fit the window."""
         messages = [host_message(message) for message in request.messages]
         system = _with_instructions(request.system_message, self.instructions)
-        heads = [message.text for message in messages if message.role == "system"]
         layout = self.follow(
             messages,
-            system="\n\n".join([str(system.text) if system else "", *heads]).strip(),
+            system=str(system.text) if system else "",
             tools=[*map(_tool_spec, request.tools), *_answer_specs(request.response_format)],
             window=(getattr(request.model, "profile", None) or {}).get("max_input_tokens", 0),
             model_name=str(getattr(request.model, "model_name", type(request.model).__name__)),
@@ -271,14 +265,12 @@ def _media(message: BaseMessage) -> tuple[Media, ...]:
 
 def _medium(block: dict[str, Any]) -> Media:
     default = "application/octet-stream" if block["type"] == "file" else f"{block['type']}/*"
+    media_type = block.get("mime_type") or default
     name = str((block.get("extras") or {}).get("filename", ""))
-    url, data = str(block.get("url") or block.get("file_id") or ""), b""
-    try:
-        data = base64.b64decode(block.get("base64") or "", validate=True)
-    except binascii.Error:
-        # The provider will refuse it. Until then it is a file without content.
-        url = url or "unreadable"
-    return Media(media_type=block.get("mime_type") or default, data=data, url=url, name=name)
+    if block.get("base64"):
+        return media_of_base64(block["base64"], media_type, name)
+    url = str(block.get("url") or block.get("file_id") or "")
+    return Media(media_type=media_type, url=url, name=name)
 
 
 def _with_instructions(system: SystemMessage | None, text: str) -> SystemMessage | None:
@@ -287,7 +279,7 @@ def _with_instructions(system: SystemMessage | None, text: str) -> SystemMessage
     if system is None:
         return SystemMessage(content=text)
     if isinstance(system.content, str):
-        return system.model_copy(update={"content": f"{system.content}\n\n{text}".strip()})
+        return system.model_copy(update={"content": joined(system.content, text)})
     block = {"type": "text", "text": text}
     return system.model_copy(update={"content": [*system.content, block]})
 

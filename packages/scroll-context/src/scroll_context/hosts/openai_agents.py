@@ -17,8 +17,8 @@ The SDK's own sessions and results stay complete and untouched.
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Sequence
-from pathlib import Path
-from typing import Any, Unpack
+from functools import cached_property
+from typing import Any
 
 from agents import (
     Agent,
@@ -35,13 +35,13 @@ from agents import (
 from agents.run_config import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
-from scroll_context.hosts.adapter import HostAdapter, is_overflow_error
+from scroll_context.hosts.adapter import HostAdapter, is_overflow_error, joined
+from scroll_context.hosts.wire import arguments
 from scroll_context.hosts.wire_layouts import apply
 from scroll_context.hosts.wire_requests import ListReader, WireRequest
 from scroll_context.hosts.wire_responses import Responses
 from scroll_context.messages import ToolSpec
-from scroll_context.session.session import FollowOptions, Session, SessionParts
-from scroll_context.store import Store
+from scroll_context.session.session import FollowOptions
 
 SERVER_HELD = (
     "Scroll cannot bound a conversation that the provider keeps (conversation_id, "
@@ -53,19 +53,17 @@ SERVER_HELD = (
 class ScrollFilter(HostAdapter, RunHooks[Any]):
     """The context of a run, kept in a session. See `HostAdapter` for the arguments."""
 
-    def __init__(
-        self,
-        place: Session | Store | str | Path,
-        session: str = "",
-        *,
-        window: int | None = None,
-        **parts: Unpack[SessionParts],
-    ) -> None:
-        HostAdapter.__init__(self, place, session, window=window, **parts)
-        self.tools: list[Tool] = [self._tool(spec) for spec in self.specs]
-        self._reader = ListReader(Responses())
-        # The newest request, and what was sent with it.
-        self._newest: tuple[WireRequest, FollowOptions] | None = None
+    # The newest request, and what was sent with it.
+    _newest: tuple[WireRequest, FollowOptions] | None = None
+
+    @cached_property
+    def tools(self) -> list[Tool]:
+        """The tools of Scroll, for `Agent(tools=…)`."""
+        return [self._tool(spec) for spec in self.specs]
+
+    @cached_property
+    def _reader(self) -> ListReader:
+        return ListReader(Responses())
 
     def model(self, model: "str | Model | None", provider: ModelProvider | None = None) -> Model:
         """A model that sends a refused request again, shorter. A name is looked up."""
@@ -74,12 +72,8 @@ class ScrollFilter(HostAdapter, RunHooks[Any]):
         return _BoundedModel(model, self)
 
     def _tool(self, spec: ToolSpec) -> FunctionTool:
-        async def call(context: ToolContext[Any], arguments: str) -> str:
-            try:
-                values = json.loads(arguments or "{}")
-            except ValueError as error:
-                return f"the arguments are not JSON: {error}"
-            return await self.aanswer(spec.name, values, context.tool_call_id)
+        async def call(context: ToolContext[Any], raw: str) -> str:
+            return await self.aanswer(spec.name, arguments(raw), context.tool_call_id)
 
         return FunctionTool(
             name=spec.name,
@@ -96,13 +90,12 @@ class ScrollFilter(HostAdapter, RunHooks[Any]):
     def _bounded(self, data: CallModelData[Any]) -> ModelInputData:
         instructions = data.model_data.instructions
         if any(tool in self.tools for tool in data.agent.tools) and self.instructions:
-            instructions = f"{instructions or ''}\n\n{self.instructions}".strip()
+            instructions = joined(instructions, self.instructions)
         request = self._reader.read(_body(data.model_data.input))
         if _has_orphans(request):
             raise UserError(SERVER_HELD)
-        heads = [message.text for message in request.messages if message.role == "system"]
         options = FollowOptions(
-            system="\n\n".join([instructions or "", *heads]).strip(),
+            system=instructions or "",
             tools=[*map(_tool_spec, data.agent.tools), *_answer_spec(data.agent)],
             model_name=_model_name(data.agent.model),
         )

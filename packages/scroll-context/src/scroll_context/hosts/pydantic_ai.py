@@ -15,8 +15,7 @@ One session serves one conversation: do not share it between runs at the same ti
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 from pydantic_ai import RunContext, Tool
 from pydantic_ai import messages as foreign
@@ -25,28 +24,17 @@ from pydantic_ai.exceptions import ModelContextWindowExceededError, RetryModelRe
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.toolsets import FunctionToolset
 
-from scroll_context.hosts.adapter import HostAdapter
+from scroll_context.hosts.adapter import HostAdapter, joined
 from scroll_context.messages import Media, ToolSpec
 from scroll_context.models.translate import reply
 from scroll_context.session.host import Drop, HostMessage, Insert, Keep, Layout, Replace
-from scroll_context.session.session import Session, SessionParts
-from scroll_context.store import Store
 
 
 class ScrollCapability(HostAdapter, AbstractCapability[Any]):
     """The context of an agent, kept in a session. See `HostAdapter` for the arguments."""
 
-    def __init__(
-        self,
-        place: Session | Store | str | Path,
-        session: str = "",
-        *,
-        window: int | None = None,
-        **parts: Unpack[SessionParts],
-    ) -> None:
-        super().__init__(place, session, window=window, **parts)
-        # Whether the provider refused the last request as too long.
-        self._refused = False
+    # Whether the provider refused the last request as too long.
+    _refused = False
 
     def get_instructions(self) -> str:
         return self.instructions
@@ -87,11 +75,10 @@ class ScrollCapability(HostAdapter, AbstractCapability[Any]):
             for tool in (*parameters.function_tools, *parameters.output_tools)
         ]
         texts = [part.content for part in parameters.instruction_parts or ()]
-        texts += [part.message.text for part in parts if part.message.role == "system"]
         refused, self._refused = self._refused, False
         return self.follow(
             [part.message for part in parts],
-            system="\n\n".join(texts),
+            system=joined(*texts),
             tools=specs,
             window=getattr(context.model, "context_window", None) or 0,
             model_name=context.model.model_id,
