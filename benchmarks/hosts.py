@@ -22,7 +22,7 @@ TESTS = CORE / "tests/hosts"
 
 # Each is an extra of the core and a test file; an adapter has a module of `scroll_context.hosts` and
 # a host in testing/ too.
-FRAMEWORKS = ("agentscope", "langchain", "openai_agents", "telemetry")
+FRAMEWORKS = ("agentscope", "langchain", "openai_agents", "smolagents", "telemetry")
 TOOLS = ("opentelemetry-sdk>=1.45", "hypothesis>=6.170", "pytest>=9.2", "pytest-xdist>=3.8")
 
 
