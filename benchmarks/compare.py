@@ -96,7 +96,12 @@ class Side:
     def settle(self) -> None:
         """Let snapshots that run beside the session end."""
         environment = getattr(self.session, "environment", self.session)
-        getattr(environment, "settle", lambda: None)()
+        variables = getattr(environment, "variables", None)
+        if variables is not None:
+            variables.wait_for_save()
+        else:
+            # The name in older versions.
+            getattr(environment, "settle", lambda: None)()
 
     # each yields times in milliseconds; none where the version cannot do it ----------------------
 

@@ -74,10 +74,10 @@ def main() -> None:
                 ScriptedModel([exec_cell(CELL), "There are five.", exec_cell(CELL), "Five again."]),
             )
             agent.run("What do you know about the harbour?")
-            session.environment.settle()
+            session.environment.variables.wait_for_save()
             crossed.counts = True
             agent.run("And what else?")
-            session.environment.settle()
+            session.environment.variables.wait_for_save()
             crossed.counts = False
         *_, printed = store.log.iterate(kind="observation")
         assert printed.content.count("about the harbour") == 5, printed.content

@@ -223,7 +223,7 @@ class Worker:
             if not asked:
                 session.say("Read every record of the harbour, in order.")
             while agent.run().state == "steps":
-                if trouble := session.environment.save_trouble:
+                if trouble := session.environment.variables.save_trouble:
                     self.diary.tell("variables not saved", trouble)
                 yield True
 

@@ -40,7 +40,7 @@ def main(url: str, what: str, name: str = "work") -> None:
         session = Session.open(store, session_id=name, tools=[launch])
         session.say("launch it")
         session.run("found = {'answer': 42}", "c1")
-        session.environment.settle()
+        session.environment.variables.wait_for_save()
         try:
             session.run("launch('first')", "c2")
             session.run("launch('second')", "c3")

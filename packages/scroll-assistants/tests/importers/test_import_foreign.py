@@ -35,7 +35,7 @@ def theirs(tmp_path: Path) -> Iterator[Store]:
                     [*steps, exec_cell("large = list(range(5_000))"), "done"], window=3_000
                 ),
             ).run("work")
-            session.environment.settle()
+            session.environment.variables.wait_for_save()
             with session.fork(store.log.last_seq(), session_id="branch"):
                 pass
         yield store

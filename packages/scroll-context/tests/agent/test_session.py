@@ -96,7 +96,7 @@ def test_what_cannot_be_saved_is_told(store: Store, opened: Opened) -> None:
 def test_what_was_bound_after_the_last_save_is_told(store: Store, opened: Opened) -> None:
     session = opened()
     cell(session, "kept = 1")
-    session.environment.settle()
+    session.environment.variables.wait_for_save()
     store.append(
         session.scope.draft(
             Kind.OBSERVATION,
@@ -115,9 +115,9 @@ def test_what_was_bound_after_the_last_save_is_told(store: Store, opened: Opened
 def test_a_fork_has_the_past_and_its_own_future(store: Store, opened: Opened) -> None:
     session = opened(agent_id="me")
     Agent(session, ScriptedModel([exec_cell("x = 1\nprint(x)"), "one"])).run("first question")
-    session.environment.settle()
+    session.environment.variables.wait_for_save()
     Agent(session, ScriptedModel([exec_cell("x = 2\nprint(x)"), "two"])).run("second question")
-    session.environment.settle()
+    session.environment.variables.wait_for_save()
     at = next(e.seq for e in session.events() if e.kind == Kind.CONVERSATION and e.content == "one")
     other = session.fork(at, session_id="branch")
     assert cell(other, "print(x)") == "1"
@@ -141,7 +141,7 @@ def test_a_fork_has_the_variables_of_its_seq_though_they_were_saved_later(
     before = session.say("begin").seq
     printed = session.run("x = 1")
     cell(session, "x = 2")
-    session.environment.settle()
+    session.environment.variables.wait_for_save()
     saved = [event for event in session.events() if event.kind == Kind.SNAPSHOT]
     assert [event.seq > printed.seq for event in saved] == [True, True]
     for at, shown in (

@@ -90,7 +90,7 @@ class Sly:
 sly = Sly()
 """
     session.run(source)
-    session.environment.settle()
+    session.environment.variables.wait_for_save()
     assert payments.questions == [] and payments.paid == []
     assert [result.tool_state for result in results(session)] == ["refused"]
 

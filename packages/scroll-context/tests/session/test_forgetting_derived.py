@@ -380,9 +380,9 @@ def test_a_copy_in_a_value_whose_pickle_shows_nothing_is_erased(
 ) -> None:
     with Session.open(store, options=EVERYTHING) as session:
         cells(session, make, READ, put)
-        session.environment.settle()
+        session.environment.variables.wait_for_save()
         cells(session, "unrelated = 1")
-        session.environment.settle()
+        session.environment.variables.wait_for_save()
         cells(session, show.replace("owed * 2", "0"))
     erase(store, fact)
     assert holding(store.folder, "97463.0") == []

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from scroll_context.kernel.variables import PARSED_CHARS, Namespace
-from scroll_context.session.environment import recalls
+from scroll_context.session.cells import recalls
 
 LONG_FSTRING = "f'" + "{apples}" * 20_000 + "'"
 

@@ -68,7 +68,7 @@ def test_a_variable_that_cannot_be_saved_is_reported_once(store: Store) -> None:
 def test_a_cell_that_was_cut_off_is_reported_with_what_is_back(store: Store) -> None:
     with Session.open(store, session_id="s") as session:
         session.run("total = 40")
-        session.environment.settle()
+        session.environment.variables.wait_for_save()
         cell = session.record(
             Kind.CELL, role="assistant", name="exec", tool_call_id="c", content="total = 41"
         )

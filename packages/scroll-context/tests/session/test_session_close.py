@@ -26,7 +26,7 @@ with Store(folder, create=True) as store:
     session = Session.open(store, session_id="s")
     session.say("hello")
     print(session.run("rows = list(range(200_000))\\nprint(len(rows))").content)
-    session.environment.settle()
+    session.environment.variables.wait_for_save()
     # A mount that somebody writes to cannot be made read-only itself, so a read-only one is laid over it.
     mount("--bind", folder, aside)
     mount("-o", "remount,ro,bind", aside)

@@ -51,7 +51,7 @@ def test_options_that_do_not_fit_are_refused_when_the_session_opens(
 def test_a_session_that_may_save_no_more_goes_on_to_record(opened: Opened) -> None:
     session = opened(options=SessionOptions(quota=Quota(snapshot_bytes=1)))
     session.run("x = 1")
-    session.environment.settle()
+    session.environment.variables.wait_for_save()
     session.view("system")  # records a request
     assert "of 1 snapshot bytes" in session.run("print(x)").content
     session.notice("still recorded")
@@ -64,9 +64,9 @@ def test_a_save_that_finds_no_room_is_told_and_raises_nothing(opened: Opened) ->
         journal.draft(Kind.NOTICE) for _ in range(2_010 - journal.used.events)
     )  # quota and reserve
     environment.kernel.execute("x = 1")
-    environment._save()
-    assert "its reserve included" in environment.save_trouble
-    assert environment.digest().startswith(
+    environment.variables._save()
+    assert "its reserve included" in environment.variables.save_trouble
+    assert environment.variable_list().startswith(
         "(your variables could not be saved: session 's' has recorded"
     )
 

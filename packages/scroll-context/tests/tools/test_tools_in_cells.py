@@ -109,7 +109,7 @@ print(type(data).__name__, len(data), data[0])
 
 def test_the_variable_list_shows_type_length_and_keys_of_a_large_result(session: Session) -> None:
     cell(session, "wide = rows(3_000)")
-    (line,) = [line for line in session.environment.digest().split("\n") if "wide" in line]
+    (line,) = [line for line in session.environment.variable_list().split("\n") if "wide" in line]
     assert "list" in line and "3,000" in line and "{n, text}" in line
 
 

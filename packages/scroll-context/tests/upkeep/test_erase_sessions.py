@@ -46,7 +46,7 @@ def work(store: Store) -> None:
             f"It is {SECRET}.",
         ]
         Agent(session, ScriptedModel(steps, window=3_000)).run(f"the code is {SECRET}")
-        session.environment.settle()
+        session.environment.variables.wait_for_save()
     store.index.catch_up()
 
 

@@ -14,30 +14,22 @@ the session has not grown and nothing was erased; without the notes the same is 
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from scroll_context.contents import EarlierWork, Standing, Topic, well_formed
 from scroll_context.events import Event, Grant, Kind
-from scroll_context.log.journal import Journal
 from scroll_context.log.log import EventLog, SessionInfo
 from scroll_context.search.search import SearchIndex
 from scroll_context.store import Store
 from scroll_context.text.dates import misdated
-from scroll_context.text.printable import printable
 from scroll_context.text.stance import INSTRUCTION, newest, stances
 from scroll_context.text.terms import CountedTerms, TermTable, counted_terms, title
-from scroll_context.tools.unfinished import close_unfinished_calls
 from scroll_context.view.eviction import Budget, newest_standing, standing_limit
 from scroll_context.view.index import outline
-
-CUT_OFF = (
-    "[the process ended while this cell was running. What it printed and bound is lost, unless a line above says "
-    "otherwise; the calls that it had made are in the log.]"
-)
 
 
 class Segment(NamedTuple):
@@ -98,149 +90,6 @@ def _late_snapshot(store: Store, session_id: str, at: int, before: int) -> Itera
         )
         if any(event.reply_to == late.reply_to for event in ended):
             yield late
-
-
-def recorded_settings(store: Store, session_id: str) -> dict[str, Any]:
-    """The settings that a session last worked under, by itself or before it was forked; empty where
-    none are known.
-    """
-    found: dict[str, Any] = {}
-    for segment in segments(store, session_id):
-        for event in store.log.iterate(
-            session_id=segment.session_id, until=segment.until, kind=Kind.SESSION
-        ):
-            if event.is_foreign:
-                continue
-            named, context = event.metadata.get("settings"), event.metadata.get("context")
-            if isinstance(context, str):
-                found["context"] = context  # sessions of earlier versions name nothing else
-            found |= named if isinstance(named, dict) else {}
-    return found
-
-
-def snapshots_of(events: Iterable[Event]) -> list[Event]:
-    """The snapshots to restore.
-
-    What an import brought is never unpickled, not even inside a jail.
-    """
-    return [
-        event
-        for event in events
-        if event.kind == Kind.SNAPSHOT and not (event.is_foreign or event.is_erased)
-    ]
-
-
-def bound_since(events: Iterable[Event], snapshots: Sequence[Event]) -> list[str]:
-    """The variables bound by cells that the newest snapshot does not include."""
-    saved = (snapshots[-1].reply_to or 0) if snapshots else 0
-    names: dict[str, None] = {}
-    for event in events:
-        if (
-            event.kind == Kind.OBSERVATION
-            and not event.is_foreign
-            and (event.reply_to or 0) > saved
-        ):
-            names.update(
-                dict.fromkeys(
-                    name for name in event.metadata.get("bound", ()) if str(name).isidentifier()
-                )
-            )
-    return list(names)
-
-
-def lost_before(events: Sequence[Event]) -> set[str]:
-    """The variables that were lost when the session was last resumed, if no cell has run since: the
-    model knows it.
-    """
-    for event in reversed(events):
-        if event.kind == Kind.CELL:
-            break
-        names = (
-            event.metadata.get("lost")
-            if event.kind == Kind.SESSION and not event.is_foreign
-            else None
-        )
-        if isinstance(names, list):
-            return set(map(str, names))
-    return set()
-
-
-CALL_CHARS = 200  # of the arguments of a completed call that a resumed model is shown
-LISTED_CALLS = 40  # completed calls that it is shown; of more, the first and the last
-
-
-def close_open_work(journal: Journal) -> list[str]:
-    """End what a crash left open, before the view is rebuilt; returns what the model should know
-    about it.
-
-    A cell without an observation and a tool call without a result were under way when the process
-    ended. Each gets an ending that says so, so a resumed view has no loose ends, and nothing that
-    may have had effects is done again without being reported.
-    """
-    told = [
-        f"The call {call.name} (seq {call.seq}) had not returned when the process ended."
-        + (
-            " It has effects: find out whether they happened before you call it again."
-            if "effects" in call.metadata
-            else ""
-        )
-        for call in close_unfinished_calls(journal)
-    ]
-    rows = journal.log.query(
-        """SELECT seq FROM event WHERE session_id = :session AND kind = :cell AND seq NOT IN (SELECT reply_to
-        FROM event WHERE session_id = :session AND kind = :end AND reply_to IS NOT NULL) ORDER BY seq""",
-        {"session": journal.session_id, "cell": str(Kind.CELL), "end": str(Kind.OBSERVATION)},
-    )
-    for cell in journal.log.get_many([seq for (seq,) in rows]):
-        if cell.is_foreign:
-            continue
-        journal.append(
-            journal.draft(
-                Kind.OBSERVATION,
-                role="tool",
-                name=cell.name,
-                tool_call_id=cell.tool_call_id,
-                reply_to=cell.seq,
-                content=CUT_OFF,
-                tool_state="killed",
-                metadata={"echo": True},
-            )
-        )
-        told.append(
-            f"The cell at seq {cell.seq} was running when the process ended.{_completed_inside(journal, cell)}"
-        )
-    return told
-
-
-def _completed_inside(journal: Journal, cell: Event) -> str:
-    """Which calls with effects a cell had completed: the model must not repeat them with the cell."""
-    rows = journal.log.query(
-        """SELECT c.seq, r.seq FROM event c JOIN event r ON r.reply_to = c.seq AND r.session_id = c.session_id
-        WHERE c.session_id = :session AND c.kind = :call AND r.kind = :result AND c.seq > :cell
-        AND c.source_key IS NULL AND r.tool_state NOT IN ('unknown', 'refused') ORDER BY c.seq""",
-        {
-            "session": journal.session_id,
-            "call": str(Kind.TOOL_CALL),
-            "result": str(Kind.TOOL_RESULT),
-            "cell": cell.seq,
-        },
-    )
-    calls = dict(rows)
-    lines = [
-        f"- seq {call.seq}: {call.name}({printable(call.content[:CALL_CHARS])}), result at seq {calls[call.seq]}"
-        for call in journal.log.get_many(list(calls))
-        if call.metadata.get("inside_cell") == cell.seq and call.metadata.get("effects")
-    ]
-    if not lines:
-        return ""
-    text = f" Before that it completed {len(lines)} tool calls with effects; do not repeat them:\n"
-    if len(lines) == 1:
-        text = " Before that it completed this tool call with effects; do not repeat it:\n"
-    if len(lines) > LISTED_CALLS:
-        first, last = lines[: LISTED_CALLS // 2], lines[-LISTED_CALLS // 2 :]
-        between = f"- {len(lines) - LISTED_CALLS} more between them: ms.expand their seqs"
-        lines = [*first, between, *last]
-    return text + "\n".join(lines)
 
 
 # the sessions before it ---------------------------------------------------------------------------------
