@@ -258,6 +258,9 @@ class EvictionPlan(msgspec.Struct, frozen=True, kw_only=True):
     clipped: tuple[tuple[int, int], ...] = ()
     # Entries that move to the index, as the spans of their seqs.
     evicted: Spans = ()
+    # The rule of `view/eviction.py` behind each of them: its name, and the first seqs. Older plans
+    # do not have it.
+    rules: dict[str, tuple[int, ...]] = {}
     # The topics of those evicted entries that have no notes of the model.
     about: tuple[EntryTerms, ...] = ()
     # All standing instructions, where the plan adds to them.

@@ -58,6 +58,7 @@ def test_what_left_is_said_to_be_where_the_model_can_find_it(store: Store) -> No
     assert {one.how for one in found.departures} >= {"folded", "evicted"}
     for one in found.departures:
         assert one.plan in plans and one.reason == "above the high mark"
+        assert one.rule == {"folded": "fold_old_results", "evicted": "evict_old_steps"}[one.how]
         if one.now.startswith("index: "):
             assert one.now.removeprefix("index: ") in shown
         else:

@@ -373,14 +373,14 @@ def test_explain_for_people_and_for_programs(scroll: Run, script: Write) -> None
     assert shown.exit_code == 0
     assert "verified: these are the messages that were sent" in shown.stdout
     assert re.search(r"left by plan \d+: above the high mark", shown.stdout)
-    assert re.search(r"\d+-\d+ +evicted +index: seq ", shown.stdout)
+    assert re.search(r"\d+-\d+ +evicted +evict_old_steps +index: seq ", shown.stdout)
     assert "index of earlier work" in scroll("explain", last, "--full").stdout
     found: dict[str, Any] = json.loads(scroll("explain", last, "--json").stdout)
     assert found["verified"] and found["messages"][0]["role"] == "system"
     assert {one["how"] for one in found["departures"]} >= {"evicted"}
     evicted = next(one["seq"] for one in found["departures"] if one["how"] == "evicted")
     assert re.search(
-        r"was later moved to the index by plan \d+: above the high mark",
+        r"was later moved to the index by the rule evict_old_steps, in plan \d+: above the high mark",
         scroll("explain", evicted).stdout,
     )
     assert scroll("explain", 1).exit_code == 1

@@ -6,7 +6,7 @@ import pytest
 
 from scroll_context.errors import BadInput
 from scroll_context.events import Kind
-from scroll_context.view.entries import Form, Step, UserTurn
+from scroll_context.view.entries import Form, Step, UserMessage
 from scroll_context.view.eviction import Budget, plan_eviction, standing_limit
 from scroll_context.view.working import render
 from view_histories import Scribe, long_run
@@ -42,7 +42,7 @@ def test_results_fold_first_then_steps_leave_then_users_words() -> None:
     ]
     assert kinds[0] == (True, False, False)
     assert kinds.index((True, True, False)) < next(i for i, kind in enumerate(kinds) if kind[2])
-    questions = [entry for entry in scribe.view.entries if isinstance(entry, UserTurn)]
+    questions = [entry for entry in scribe.view.entries if isinstance(entry, UserMessage)]
     steps = [entry for entry in scribe.view.entries if isinstance(entry, Step)]
     assert len(questions) > len({step.turn for step in steps}), "questions outlive their answers"
     assert {step.turn for step in steps} <= {question.seq for question in questions}, (
@@ -70,7 +70,7 @@ def test_one_batch_frees_room_for_many_steps() -> None:
 def test_steps_of_the_running_turn_leave_and_the_request_stays() -> None:
     run = long_run(32_000, 300, printed=1_000)
     request = run.scribe.view.get(1)
-    assert isinstance(request, UserTurn) and request.body.form is Form.FULL
+    assert isinstance(request, UserMessage) and request.body.form is Form.FULL
     evicted = [span for plan in run.scribe.plans for span in plan.evicted]
     assert request.gone == (evicted[0][0], evicted[-1][1], len(evicted)) and len(evicted) > 150
 
@@ -125,7 +125,7 @@ def test_a_long_request_gives_way_before_the_recent_steps_do() -> None:
     scribe.ask()
     request = scribe.view.get(1)
     assert (
-        isinstance(request, UserTurn)
+        isinstance(request, UserMessage)
         and request.body.form is Form.CLIPPED
         and request.tokens > 3_000
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from forms import form
 from scroll_context.events import Kind
 from scroll_context.session.explain import departures
-from scroll_context.view.entries import Form, Step, UserTurn, passages
+from scroll_context.view.entries import Form, Step, UserMessage, passages
 from scroll_context.view.eviction import FLOOR_TOKENS
 from scroll_context.view.index import WIDTH
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
@@ -94,7 +94,7 @@ class Checked(Scribe):
                 if isinstance(one, Step) and one.last > self.read
             }
             for entry in self.view.entries:
-                held = isinstance(entry, UserTurn) and entry.turn in {*waiting, self.view.turn}
+                held = isinstance(entry, UserMessage) and entry.turn in {*waiting, self.view.turn}
                 assert held or entry.last > self.read, "something that was read could still leave"
             assert self.view.index.extended([], 0) == self.view.index, (
                 "the index could still shrink"
@@ -138,7 +138,7 @@ class Checked(Scribe):
 
     def check_questions(self) -> None:
         """No answer without its question."""
-        shown = {entry.seq for entry in self.view.entries if isinstance(entry, UserTurn)}
+        shown = {entry.seq for entry in self.view.entries if isinstance(entry, UserMessage)}
         assert all(entry.turn in shown for entry in self.view.entries if isinstance(entry, Step))
 
     def check_request(self, rendered: Rendered) -> None:
@@ -146,7 +146,7 @@ class Checked(Scribe):
         if requests:
             newest = requests[-1]
             entry = self.view.get(newest.seq)
-            assert isinstance(entry, UserTurn) and entry.turn == self.view.turn
+            assert isinstance(entry, UserMessage) and entry.turn == self.view.turn
             sent = [
                 block
                 for message in rendered.messages

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scroll_context.contents import EarlierWork, EntryTerms, Standing, Topic
 from scroll_context.events import Event, Kind
-from scroll_context.view.entries import UserTurn
+from scroll_context.view.entries import UserMessage
 from scroll_context.view.eviction import STANDING_TOKENS, newest_standing
 from scroll_context.view.index import (
     LINE_CHARS,
@@ -202,7 +202,7 @@ def test_lines_with_and_without_notes_join_within_bounds(
     for n, (said, noted) in enumerate(drawn):
         scribe = Scribe(10**6)
         entry = scribe.view.get(scribe.user(f"Question {n}.").seq)
-        assert isinstance(entry, UserTurn)
+        assert isinstance(entry, UserMessage)
         lines.append(line_for(entry, None if noted else EntryTerms(entry.seq, f"title {n}", said)))
     middle = data.draw(st.integers(0, len(lines)))
     one = joined([joined(part) for part in (lines[:middle], lines[middle:]) if part])

@@ -6,7 +6,7 @@ from scroll_context.contents import EvictionPlan
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.session.explain import departures, whereabouts
-from scroll_context.view.entries import Step, UserTurn
+from scroll_context.view.entries import Step, UserMessage
 from scroll_context.view.working import WorkingView, render
 from view_histories import Scribe
 
@@ -53,7 +53,7 @@ def test_a_message_may_continue_the_running_turn() -> None:
     first = scribe.user("first")
     second = scribe.user("and also", continues=True)
     third = scribe.user("now this")
-    turns = [entry.turn for entry in scribe.view.entries if isinstance(entry, UserTurn)]
+    turns = [entry.turn for entry in scribe.view.entries if isinstance(entry, UserMessage)]
     assert turns == [first.seq, first.seq, third.seq]
     assert scribe.view.turn == third.seq > second.seq
 

@@ -20,7 +20,7 @@ from scroll_context.contents import EvictionPlan
 from scroll_context.events import BOOKKEEPING, Event, Kind
 from scroll_context.messages import Message, canonical
 from scroll_context.session.explain import Past, Seen, whereabouts
-from scroll_context.view.entries import Entry, Form, Step, UserTurn
+from scroll_context.view.entries import Entry, Form, Step, UserMessage
 from scroll_context.view.layout import in_order, lay_out
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
 from scroll_context.view.wording import SEAM
@@ -219,7 +219,7 @@ def _pieces(seen: Seen) -> list[tuple[tuple[SentPiece, ...], tuple[int, ...]]]:
                     SentPiece("result", result.body.seq if result else 0, message.text, form),
                 )
             continue
-        kind = "user" if isinstance(entry, UserTurn) else "notice"
+        kind = "user" if isinstance(entry, UserMessage) else "notice"
         piece = SentPiece(kind, entry.seq, entry.messages[0].text, FORMS[entry.body.form])
         if roles and roles[-1] == "user":
             expected[-1][0].append(piece)
@@ -262,7 +262,7 @@ def _host_pieces(
                 form = FORMS[result.body.form] if result else ""
                 yield (SentPiece("result", seq, message.text, form),), ()
         else:
-            kind = "user" if isinstance(entry, UserTurn) else "notice"
+            kind = "user" if isinstance(entry, UserMessage) else "notice"
             yield (SentPiece(kind, entry.seq, entry.body.shown, FORMS[entry.body.form]),), ()
 
 

@@ -300,11 +300,12 @@ def print_explanation(explanation: "Explanation", full: bool) -> None:
                 if departure.seq == departure.last
                 else f"{departure.seq}-{departure.last}",
                 departure.how,
+                departure.rule,
                 departure.now,
             )
             for departure in left
         ]
-        print_table(("seq", "how", "where it stands"), rows, fit=True)
+        print_table(("seq", "how", "rule", "where it stands"), rows, fit=True)
 
 
 def _print_message(position: int, message: "Message", full: bool) -> None:

@@ -44,15 +44,22 @@ Inherited = Callable[[str], Iterable[Event]]
 _seq = attrgetter("seq")
 
 
-class Departure(msgspec.Struct, frozen=True):
-    """One text or entry that left the view in part or whole."""
+class Departure(msgspec.Struct, frozen=True, kw_only=True):
+    """One text or entry that left the view in part or completely."""
 
     seq: int
-    last: int  # the end of its span; `seq` itself for a single text
-    how: str  # folded, clipped or evicted
-    plan: int  # seq of the eviction event
+    # The end of its span; `seq` itself for a single text.
+    last: int
+    # Folded, clipped or evicted.
+    how: str
+    # Seq of the eviction event.
+    plan: int
+    # Why there was an eviction.
     reason: str
-    now: str  # where it stands at the moment asked about
+    # The rule of `view/eviction.py` that chose it; "" for plans that did not record it.
+    rule: str = ""
+    # Where it stands at the moment asked about.
+    now: str = ""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -318,20 +325,41 @@ def explain(store: Store, seq: int, inherited: Inherited | None = None) -> Expla
 
 
 def _later(past: Past, seq: int) -> tuple[str, ...]:
-    """How an event left the view: each plan that folded, clipped or evicted it."""
+    """How an event left the view: each plan that folded, clipped or evicted it, and the rule."""
+    words = {"folded": "folded", "clipped": "clipped", "evicted": "moved to the index"}
     lines = []
     for event in past.evictions:
         try:
-            plan = EvictionPlan.from_metadata(event.metadata)
-        except BadInput:  # of a context that plans in another way
+            removals = _removals(event)
+        except BadInput:
+            # It is of a context that plans in another way.
             continue
-        if seq in plan.folded:
-            lines.append(f"folded by plan {event.seq}: {plan.reason}")
-        if any(seq == clipped for clipped, _ in plan.clipped):
-            lines.append(f"clipped by plan {event.seq}: {plan.reason}")
-        if any(lo <= seq <= hi for lo, hi in plan.evicted):
-            lines.append(f"moved to the index by plan {event.seq}: {plan.reason}")
+        for removal in removals:
+            if removal.seq <= seq <= removal.last:
+                rule = f" by the rule {removal.rule}" if removal.rule else ""
+                how = words[removal.how]
+                lines.append(f"{how}{rule}, in plan {event.seq}: {removal.reason}")
     return tuple(lines)
+
+
+def _removals(eviction: Event) -> list[Departure]:
+    """What the plan of an eviction removed."""
+    plan = EvictionPlan.from_metadata(eviction.metadata)
+    spans = [("folded", seq, seq) for seq in plan.folded]
+    spans += [("clipped", seq, seq) for seq, _ in plan.clipped]
+    spans += [("evicted", first, last) for first, last in plan.evicted]
+    rules = {seq: rule for rule, seqs in plan.rules.items() for seq in seqs}
+    return [
+        Departure(
+            seq=first,
+            last=last,
+            how=how,
+            plan=eviction.seq,
+            reason=plan.reason,
+            rule=rules.get(first, ""),
+        )
+        for how, first, last in spans
+    ]
 
 
 def _replayed(store: Store, name: str, events: Iterable[Event]) -> WindowedContext:
@@ -355,17 +383,15 @@ def _copied(context: WindowedContext) -> WindowedContext:
 
 
 def departures(events: Iterable[Event], view: WorkingView) -> tuple[Departure, ...]:
-    """Everything that has left a view, in the order in which it left; `events` are what the view
-    was built from.
+    """Everything that has left a view, in the order in which it left.
+
+    `events` are those that the view was built from.
     """
-    left: list[tuple[int, int, str, int, str]] = []
+    removals: list[Departure] = []
     for event in events:
         if event.kind == Kind.EVICTION:
-            plan = EvictionPlan.from_metadata(event.metadata)
-            left += [(seq, seq, "folded", event.seq, plan.reason) for seq in plan.folded]
-            left += [(seq, seq, "clipped", event.seq, plan.reason) for seq, _ in plan.clipped]
-            left += [(lo, hi, "evicted", event.seq, plan.reason) for lo, hi in plan.evicted]
-    return tuple(Departure(*one, whereabouts(view, one[0])) for one in left)
+            removals += _removals(event)
+    return tuple(replace(removal, now=whereabouts(view, removal.seq)) for removal in removals)
 
 
 def whereabouts(view: WorkingView, seq: int) -> str:

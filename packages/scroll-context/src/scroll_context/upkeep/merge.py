@@ -460,6 +460,7 @@ def _plan(plan: EvictionPlan, address: Address) -> EvictionPlan:
         folded=_addresses(plan.folded, address),
         clipped=tuple((seq, chars) for seq, chars in clipped if seq is not None),
         evicted=tuple((lo, hi or lo) for lo, hi in evicted if lo is not None),
+        rules={rule: _addresses(seqs, address) for rule, seqs in plan.rules.items()},
         about=tuple(replace(terms, seq=seq) for seq, terms in about if seq is not None),
         standing=_standing(plan.standing, address) if plan.standing else plan.standing,
     )

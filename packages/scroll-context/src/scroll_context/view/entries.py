@@ -331,7 +331,7 @@ class _Told(msgspec.Struct, frozen=True):
         return self.body.seq
 
 
-class UserTurn(_Told, frozen=True):
+class UserMessage(_Told, frozen=True):
     """A message of the user.
 
     `gone` is the span of its steps that left the view, and how many they were.
@@ -378,7 +378,7 @@ class UserTurn(_Told, frozen=True):
     def headline(self) -> Headline:
         return headline(f"user: {self.body.shown[: FIELD_CHARS * 2]}", status="asked")
 
-    def losing(self, entry: "Step | Notice", undone: bool) -> "UserTurn":
+    def losing(self, entry: "Step | Notice", undone: bool) -> "UserMessage":
         """The request after `entry` of its turn left the view; `undone` if that is a step that did
         not succeed.
         """
@@ -674,7 +674,7 @@ class Step(msgspec.Struct, frozen=True, dict=True):
         return fallback(self.task, actions, bound, self.reply.body.shown[: FIELD_CHARS * 2], status)
 
 
-Entry = UserTurn | Step | Notice
+Entry = UserMessage | Step | Notice
 
 
 def passages(entry: Entry) -> tuple[Passage, ...]:

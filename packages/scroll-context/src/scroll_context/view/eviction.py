@@ -1,37 +1,40 @@
 """Planning an eviction: what leaves a view that has grown above its high mark, and in which order.
 
-Protected are the user's messages of the running turn, the recent steps, and everything that no
-successful call has read yet. The rest goes down to the low mark, far below the high one, so that a
-cached prefix changes rarely:
+Each rule has a name (`Rule`), and a plan records which rule removed what. An entry is protected
+(`Protection`) if it is the user's message of the running turn, one of the recent steps, or not yet
+read by a successful call. Everything else goes down to the low mark, far below the high one, so
+that a cached prefix changes rarely:
 
-1. results of older steps fold to stubs, oldest first;
-2. older steps and notices move whole to the index, oldest first, those of the running turn too;
-3. long user messages of past turns are clipped, and those with no step left move to the index:
-   users' words go last.
+1. `fold_old_results`: results of older steps fold to stubs, oldest first;
+2. `evict_old_steps`: older steps and notices move to the index completely, oldest first, those of
+   the running turn too;
+3. `clip_past_messages`, `evict_past_messages`: long user messages of past turns are clipped, and
+   those with no step left move to the index. Users' words go last.
 
-What is protected gives way only when it does not fit, and only as far as it must. Before 1, if it
-is above the high mark by itself: recent results that were read fold. If that is not enough, recent
-steps that were read are no longer protected. Only if what is unread does not fit even so is it
-clipped, each text to no less than a quarter of the room: the newest message and unread results are
-shown completely if they fit. After 3, if the view is still above the high mark, in this order until
-it fits: recent results that were read fold; unread texts are clipped; user messages of the running
-turn are clipped to no less than half of the room; recent steps that were read move to the index;
-past user messages too; the index rolls up further; every text is clipped to an equal share, calls
-of the newest step included.
+Protected entries give way only when they do not fit, and only as far as they must. Before 1, if
+they are above the high mark by themselves: `fold_recent_results` folds recent results that were
+read. If that is not enough, recent steps that were read lose their protection. Only if the unread
+texts do not fit even so, `clip_unread` clips them, each to no less than a quarter of the room: the
+newest message and unread results are shown completely if they fit. After 3, if the view is still
+above the high mark, in this order until it fits: `fold_recent_results`; `clip_unread`;
+`clip_running_messages`, to no less than half of the room; `evict_recent_steps`, those that were
+read; `evict_past_messages`; the index rolls up further; `clip_everything` clips every text to an
+equal share, calls of the newest step included.
 
 Sizes are raw estimates (tokens.py); the window and its shares are tokens of the provider, and the
 gauge converts them.
 
-What was not read is never folded or evicted, only clipped. A user message of the running turn never
+An unread text is never folded or evicted, only clipped. A user message of the running turn never
 leaves. Planning works on a copy of the view and changes nothing; it needs no model, no disk and no
 clock.
 
-A plan also says what the leaving turns are about for which the model wrote no notes, and which
-standing instructions leave with them. Both are made of their words here, once; every view that the
-plan is applied to takes them as recorded.
+A plan also has the topics of leaving turns for which the model wrote no notes, and the standing
+instructions that leave with them. Both are made from the words here, once; every view that the plan
+is applied to takes them as recorded.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
 from functools import cached_property
 
 import msgspec
@@ -40,7 +43,14 @@ from scroll_context.contents import EntryTerms, EvictionPlan, Standing
 from scroll_context.errors import BadInput
 from scroll_context.text.stance import INSTRUCTION, newest, stances
 from scroll_context.text.terms import TermTable, title
-from scroll_context.view.entries import Entry, Notice, Passage, Step, StepReply, UserTurn, passages
+from scroll_context.view.entries import (
+    Entry,
+    Passage,
+    Step,
+    StepReply,
+    UserMessage,
+    passages,
+)
 from scroll_context.view.headline import FIELD_CHARS
 from scroll_context.view.index import IndexLine, heading_tokens, standing_line, state_limit
 from scroll_context.view.state import Fact, fitted, state_tokens
@@ -60,10 +70,33 @@ FLOOR_TOKENS = 96
 """Nothing is clipped below this: the note takes about half of it."""
 FLOOR_CHARS = 40
 ENTRY_TERMS = 4
-ABOUT_CHARS = 1_500  # of an entry that are read for its terms
+TOPIC_CHARS = 1_500
+"""Of an entry, read for its terms."""
 STANDING_SHARE = 0.02
 """Of the window, for standing instructions, up to STANDING_TOKENS."""
 STANDING_TOKENS = 600
+
+
+class Rule(StrEnum):
+    """The rules by which texts and entries leave, as plans record them."""
+
+    FOLD_OLD_RESULTS = "fold_old_results"
+    FOLD_RECENT_RESULTS = "fold_recent_results"
+    EVICT_OLD_STEPS = "evict_old_steps"
+    EVICT_RECENT_STEPS = "evict_recent_steps"
+    CLIP_PAST_MESSAGES = "clip_past_messages"
+    EVICT_PAST_MESSAGES = "evict_past_messages"
+    CLIP_UNREAD = "clip_unread"
+    CLIP_RUNNING_MESSAGES = "clip_running_messages"
+    CLIP_EVERYTHING = "clip_everything"
+
+
+class Protection(StrEnum):
+    """Why an entry stays while others leave. The first reason that holds counts."""
+
+    UNREAD = "no successful call has read it"
+    RUNNING = "it is what the user said in the running turn"
+    RECENT = "it is one of the newest steps, or a notice between them"
 
 
 class ViewBudget(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,8 +112,10 @@ class ViewBudget(msgspec.Struct, frozen=True, kw_only=True):
 
     high: float = 0.8
     low: float = 0.4
-    keep_steps: int = 4  # the newest steps, which leave only when they do not fit
-    index_share: float = 0.1  # of the window, for the index
+    # The newest steps, which leave only when they do not fit.
+    keep_steps: int = 4
+    # The part of the window for the index.
+    index_share: float = 0.1
 
     def __post_init__(self) -> None:
         high = self.high if _share(self.high) else 1
@@ -98,9 +133,9 @@ class ViewBudget(msgspec.Struct, frozen=True, kw_only=True):
     def _require(self, *rules: tuple[str, str, bool]) -> None:
         """Raise BadInput, naming every field that is not what it must be."""
         wrong = [
-            f"{name} must be {wanted}, and is {getattr(self, name)!r}"
-            for name, wanted, right in rules
-            if not right
+            f"{name} must be {condition}, and is {getattr(self, name)!r}"
+            for name, condition, holds in rules
+            if not holds
         ]
         if wrong:
             raise BadInput("a budget does not fit together: " + "; ".join(wrong))
@@ -109,8 +144,10 @@ class ViewBudget(msgspec.Struct, frozen=True, kw_only=True):
 class Budget(ViewBudget, frozen=True):
     """The room that a view has for one request."""
 
-    window: int  # in tokens of the provider
-    overhead: int = 0  # raw estimate of system prompt, tool schemas and digest
+    # In tokens of the provider.
+    window: int
+    # Raw estimate of system prompt, tool schemas and variable list.
+    overhead: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -138,20 +175,22 @@ def plan_eviction(
     """
     total = view.tokens + budget.overhead
     gauge = view.gauge.overflowed(total, budget.window) if overflowed else view.gauge
-    high, low = (gauge.raw_for(int(budget.window * mark)) for mark in (budget.high, budget.low))
+    high = gauge.raw_for(int(budget.window * budget.high))
+    low = gauge.raw_for(int(budget.window * budget.low))
     if overflowed:
         high, low = min(high, total * 3 // 4), min(low, total // 2)
     if total <= high:
         return None
-    planner = _Planner(view, budget, high, low, gauge)
-    planner.run()
-    return planner.plan(
-        "the provider refused the request as too long" if overflowed else "above the high mark"
-    )
+    eviction = _Eviction(view, budget, high, low, gauge)
+    eviction.run()
+    reason = "above the high mark"
+    if overflowed:
+        reason = "the provider refused the request as too long"
+    return eviction.plan(reason)
 
 
-class _Planner:
-    """Carries out the measures of the module's list on a copy of the view, and writes down which."""
+class _Eviction:
+    """Applies the rules of the module's list to a copy of the view, and notes what each removed."""
 
     def __init__(
         self, view: WorkingView, budget: Budget, high: int, low: int, gauge: Gauge
@@ -169,92 +208,128 @@ class _Planner:
         self._folded: list[int] = []
         self._clipped: dict[int, int] = {}
         self._evicted: dict[int, int] = {}
+        # The rule that was last applied to a text or an entry, by its seq.
+        self._rules: dict[int, Rule] = {}
         self._lines: list[IndexLine] = []
-        self._about = _About(self._view)
+        self._topics = _EntryTopics(self._view)
         self._standing: tuple[Standing, ...] | None = None
-        self._stated: dict[str, tuple[str, ...]] = {}  # instructions, by the text that holds them
+        # Standing instructions, by the text that holds them.
+        self._instructions: dict[str, tuple[str, ...]] = {}
         self._standing_limit = standing_limit(budget.window, gauge.ratio)
         self._line_tokens = 0
-        self._tail = self._first_recent()
-        self._after = 0  # the exact size when the run is over
+        self._first_recent = self._first_recent_step()
+        self._protects_recent = True
+        # The exact size when the run is over.
+        self._after = 0
 
     def run(self) -> None:
         middle = (self._high + self._low) // 2
-        everything = self._view.last_seq + 1
-        if self._protected() > self._high:
-            self._fold(0, before=everything, since=self._tail)
-        if self._protected() > self._high:
-            recent, self._tail = self._tail, everything
-            if self._protected() > self._high:
-                self._tail = recent
-                self._clip(self._unread(), self._protected() - middle, self._high // 4)
-        protected = self._protected()
+        if self._protected_tokens() > self._high:
+            self._fold(0, self._steps(is_recent=True))
+        if self._protected_tokens() > self._high:
+            self._protects_recent = False
+            if self._protected_tokens() > self._high:
+                self._protects_recent = True
+                excess = self._protected_tokens() - middle
+                self._clip(Rule.CLIP_UNREAD, self._unread_texts(), excess, self._high // 4)
+        protected = self._protected_tokens()
         # If much is protected, the rest must not all leave.
         low = max(self._low, protected + (self._high - protected) // 4)
-        self._fold(low, before=self._tail)
+        self._fold(low, self._steps(is_recent=False if self._protects_recent else None))
         if self._size > low:
-            self._evict_steps(low * DEEPER_PERCENT // 100, before=self._tail)
-        self._retire_user_messages(low)
+            self._evict_steps(low * DEEPER_PERCENT // 100, spares_recent=True)
+        self._retire_past_messages(low)
+        self._after = self._give_way(middle)
+
+    def _give_way(self, middle: int) -> int:
+        """Apply the last resorts until the view fits; returns its exact size."""
         last_resorts: tuple[Callable[[], None], ...] = (
-            lambda: self._fold(middle, before=everything),
-            lambda: self._clip(self._unread(), self._exact_size() - middle, self._high // 4),
+            lambda: self._fold(middle, self._steps()),
             lambda: self._clip(
-                self._running_messages(), self._exact_size() - middle, self._high // 2
+                Rule.CLIP_UNREAD,
+                self._unread_texts(),
+                self._exact_size() - middle,
+                self._high // 4,
             ),
-            lambda: self._evict_steps(middle, before=everything),
-            lambda: self._retire_user_messages(middle),
-            lambda: self._roll_index(middle),
-            lambda: self._clip(self._texts(), self._exact_size() - middle, FLOOR_TOKENS),
+            lambda: self._clip(
+                Rule.CLIP_RUNNING_MESSAGES,
+                self._running_messages(),
+                self._exact_size() - middle,
+                self._high // 2,
+            ),
+            lambda: self._evict_steps(middle, spares_recent=False),
+            lambda: self._retire_past_messages(middle),
+            lambda: self._roll_up_index(middle),
+            lambda: self._clip(
+                Rule.CLIP_EVERYTHING, self._texts(), self._exact_size() - middle, FLOOR_TOKENS
+            ),
         )
-        for resort in last_resorts:
-            self._after = self._exact_size()
-            if self._after <= self._high:
-                return
-            resort()
-        self._after = self._exact_size()
+        for apply in last_resorts:
+            size = self._exact_size()
+            if size <= self._high:
+                return size
+            apply()
+        return self._exact_size()
 
     def plan(self, reason: str) -> EvictionPlan:
         overhead, after = self._budget.overhead, self._after
+        folded = tuple(seq for seq in self._folded if self._view.get(seq))
+        clipped = tuple((seq, chars) for seq, chars in self._clipped.items() if self._view.get(seq))
+        rules: dict[str, tuple[int, ...]] = {}
+        for seq in sorted({*folded, *(seq for seq, _ in clipped), *self._evicted}):
+            rule = self._rules[seq].value
+            rules[rule] = (*rules.get(rule, ()), seq)
         return EvictionPlan(
             reason=reason,
             before=self._before,
             after=after + overhead,
             limit=self._high + overhead,
             over_budget=after > self._high,
-            folded=tuple(seq for seq in self._folded if self._view.get(seq)),
-            clipped=tuple(
-                (seq, chars) for seq, chars in self._clipped.items() if self._view.get(seq)
-            ),
+            folded=folded,
+            clipped=clipped,
             evicted=tuple(sorted(self._evicted.items())),
-            about=tuple(self._about.made.values()),
+            rules=rules,
+            about=tuple(self._topics.made.values()),
             standing=self._standing,
             unlisted=self._view.index.unlisted,
             index_tokens=self._index_limit,
             ratio=self._gauge.ratio,
         )
 
-    def _first_recent(self) -> int:
-        """Where the protected tail begins: the newest steps, as many as fit in half of the low
+    # what is protected --------------------------------------------------------------------------
+
+    def _protection(self, entry: Entry) -> Protection | None:
+        """Why the rules 1 to 3 of the module's list leave an entry alone; None if they do not."""
+        if entry.last > self._view.seen:
+            return Protection.UNREAD
+        if isinstance(entry, UserMessage):
+            return Protection.RUNNING if entry.turn == self._view.turn else None
+        if self._protects_recent and self._is_recent(entry):
+            return Protection.RECENT
+        return None
+
+    def _is_recent(self, entry: Entry) -> bool:
+        return entry.seq >= self._first_recent
+
+    def _first_recent_step(self) -> int:
+        """The seq of the oldest recent step: the newest ones, as many as fit in half of the low
         mark.
         """
-        tail, room, count = self._view.last_seq + 1, self._low // 2, 0
+        first, room, count = self._view.last_seq + 1, self._low // 2, 0
         for entry in reversed(list(self._view.entries)):
             if isinstance(entry, Step):
                 room, count = room - entry.tokens, count + 1
                 if count > 1 and (room < 0 or count > self._budget.keep_steps):
                     break
-                tail = entry.seq
-        return tail
+                first = entry.seq
+        return first
 
-    def _protected(self) -> int:
-        """Tokens of what steps 1 to 3 of the module's list leave alone, the index included."""
-        view = self._view
-        return self._index_tokens + sum(
-            entry.tokens
-            for entry in view.entries
-            if entry.last > view.seen
-            or (entry.turn == view.turn if isinstance(entry, UserTurn) else entry.seq >= self._tail)
-        )
+    def _protected_tokens(self) -> int:
+        """Tokens of everything that is protected, the index included."""
+        entries = [entry for entry in self._view.entries if self._protection(entry) is not None]
+        return self._index_tokens + sum(entry.tokens for entry in entries)
+
+    # how large the view is ----------------------------------------------------------------------
 
     @cached_property
     def _facts(self) -> tuple[Fact, ...]:
@@ -265,60 +340,70 @@ class _Planner:
     def _size(self) -> int:
         """The view with the lines its index will receive; the index rolls itself up to its limit."""
         index = self._index_tokens
-        return self._view.entry_tokens + min(
-            index + self._line_tokens, max(index, self._index_limit)
-        )
+        index_after = min(index + self._line_tokens, max(index, self._index_limit))
+        return self._view.entry_tokens + index_after
 
     def _exact_size(self) -> int:
         """The exact size, with the index as it will be."""
-        return (
-            self._view.entry_tokens
-            + self._view.index.extended(
-                self._lines, self._index_limit, self._facts if self._lines else None
-            ).tokens
-        )
+        facts = self._facts if self._lines else None
+        index = self._view.index.extended(self._lines, self._index_limit, facts)
+        return self._view.entry_tokens + index.tokens
 
-    def _fold(self, target: int, before: int, since: int = 0) -> None:
-        excess, seen = self._size - target, self._view.seen
-        for entry in list(self._view.entries):
-            if excess <= 0:
+    # the rules ----------------------------------------------------------------------------------
+
+    def _steps(self, is_recent: bool | None = None) -> list[Step]:
+        """The steps that are recent, or those that are not, or all of them."""
+        steps = [entry for entry in self._view.entries if isinstance(entry, Step)]
+        if is_recent is None:
+            return steps
+        return [step for step in steps if self._is_recent(step) == is_recent]
+
+    def _fold(self, target: int, steps: Sequence[Step]) -> None:
+        """Fold results that were read, oldest first, until the view is down to `target`."""
+        seen = self._view.seen
+        for step in steps:
+            if self._size <= target:
                 return
-            if isinstance(entry, Step) and since <= entry.seq < before:
-                for result in entry.results:
-                    if result and result.body.tokens >= FOLD_TOKENS and result.body.seq <= seen:
-                        if self._view.fold(result.body.seq):
-                            self._folded.append(result.body.seq)
-                        excess = self._size - target
+            is_recent = self._is_recent(step)
+            rule = Rule.FOLD_RECENT_RESULTS if is_recent else Rule.FOLD_OLD_RESULTS
+            for result in step.results:
+                if result is None or result.body.tokens < FOLD_TOKENS or result.body.seq > seen:
+                    continue
+                if self._view.fold(result.body.seq):
+                    self._folded.append(result.body.seq)
+                    self._rules[result.body.seq] = rule
 
-    def _evict_steps(self, target: int, before: int) -> None:
+    def _evict_steps(self, target: int, *, spares_recent: bool) -> None:
+        """Move steps and notices to the index, oldest first, until the view is down to `target`."""
         for entry in list(self._view.entries):
             if self._size <= target:
                 return
-            is_read = entry.last <= self._view.seen
-            if isinstance(entry, Step | Notice) and entry.seq < before and is_read:
-                self._evict(entry)
+            protection = self._protection(entry)
+            is_spared = protection is not None
+            if protection is Protection.RECENT:
+                is_spared = spares_recent
+            if isinstance(entry, UserMessage) or is_spared:
+                continue
+            is_recent = self._is_recent(entry)
+            self._evict(entry, Rule.EVICT_RECENT_STEPS if is_recent else Rule.EVICT_OLD_STEPS)
 
-    def _retire_user_messages(self, target: int) -> None:
-        answering = {entry.turn for entry in self._view.entries if isinstance(entry, Step)}
-        past = [
-            entry
-            for entry in self._view.entries
-            if isinstance(entry, UserTurn)
-            and entry.turn != self._view.turn
-            and entry.seq <= self._view.seen
-        ]
-        for request in past:
-            is_long = len(request.body.shown) > PAST_MESSAGE_CHARS or bool(request.body.media)
+    def _retire_past_messages(self, target: int) -> None:
+        """Clip long user messages of past turns, then evict those that no step answers any more."""
+        answered_turns = {step.turn for step in self._steps()}
+        messages = [entry for entry in self._view.entries if isinstance(entry, UserMessage)]
+        past = [message for message in messages if self._protection(message) is None]
+        for message in past:
+            is_long = len(message.body.shown) > PAST_MESSAGE_CHARS or bool(message.body.media)
             if self._size > target and is_long:
-                self._record_clip(request.seq, PAST_MESSAGE_CHARS)
-        for request in past:
-            if self._size > target and request.turn not in answering:
-                self._evict(request)
+                self._clip_text(Rule.CLIP_PAST_MESSAGES, message.seq, PAST_MESSAGE_CHARS)
+        for message in past:
+            if self._size > target and message.turn not in answered_turns:
+                self._evict(message, Rule.EVICT_PAST_MESSAGES)
 
-    def _evict(self, entry: UserTurn | Step | Notice) -> None:
-        if isinstance(entry, UserTurn):
+    def _evict(self, entry: Entry, rule: Rule) -> None:
+        if isinstance(entry, UserMessage):
             self._keep_instructions(entry)
-        line = self._view.evict(entry.seq, self._about.terms_of(entry))
+        line = self._view.evict(entry.seq, self._topics.topic_of(entry))
         if not self._lines:
             state = fitted(self._facts, state_limit(self._index_limit))
             self._line_tokens = state_tokens(state) - state_tokens(self._view.index.state)
@@ -326,41 +411,44 @@ class _Planner:
         if line.task and line.task != task:
             self._line_tokens += heading_tokens(line.task)
         self._evicted[entry.seq] = entry.last
+        self._rules[entry.seq] = rule
         self._lines.append(line)
         self._line_tokens += line.tokens
 
-    def _keep_instructions(self, request: UserTurn) -> None:
-        """Move the standing instructions of a request that leaves to the list of them; the newest
-        hold.
-        """
-        if not request.is_from_user or not self._instructions(request.body.text):
+    def _keep_instructions(self, leaving: UserMessage) -> None:
+        """Move the standing instructions of a message that leaves to their list; the newest hold."""
+        if not leaving.is_from_user or not self._instructions_in(leaving.body.text):
             return
         index = self._view.index
-        turns = [entry for entry in self._view.entries if isinstance(entry, UserTurn)]
-        shown = {turn.seq: turn.body.text for turn in turns if turn.is_from_user}
-        said = [(one.seq, one.words) for one in index.standing] + list(shown.items())
-        stated = [
-            (seq, sentence) for seq, text in sorted(said) for sentence in self._instructions(text)
+        messages = [entry for entry in self._view.entries if isinstance(entry, UserMessage)]
+        shown = {message.seq: message.body.text for message in messages if message.is_from_user}
+        texts = [(standing.seq, standing.words) for standing in index.standing]
+        texts += shown.items()
+        sentences: list[tuple[int, str]] = []
+        for seq, text in sorted(texts):
+            sentences += [(seq, sentence) for sentence in self._instructions_in(text)]
+        instructions = [
+            Standing(seq, words)
+            for seq, words in newest(sentences)
+            if seq not in shown or seq == leaving.seq
         ]
-        found = [
-            (seq, words) for seq, words in newest(stated) if seq not in shown or seq == request.seq
-        ]
-        kept = [Standing(seq, words) for seq, words in found]
-        fitting, dropped = newest_standing(kept, self._standing_limit)
+        fitting, dropped = newest_standing(instructions, self._standing_limit)
         self._view.set_standing(fitting, index.unlisted + dropped)
         self._standing = fitting
         self._index_tokens += self._view.index.tokens - index.tokens
 
-    def _instructions(self, text: str) -> tuple[str, ...]:
+    def _instructions_in(self, text: str) -> tuple[str, ...]:
         """The standing instructions in a text, which is read once for a plan."""
-        if text not in self._stated:
-            self._stated[text] = tuple(
+        if text not in self._instructions:
+            self._instructions[text] = tuple(
                 sentence for level, sentence in stances(text) if level == INSTRUCTION
             )
-        return self._stated[text]
+        return self._instructions[text]
 
-    def _roll_index(self, target: int) -> None:
+    def _roll_up_index(self, target: int) -> None:
         self._index_limit = max(0, target - self._view.entry_tokens)
+
+    # clipping -----------------------------------------------------------------------------------
 
     def _texts(self) -> list[Passage | StepReply]:
         """Everything still shown that could be clipped."""
@@ -371,48 +459,44 @@ class _Planner:
                 texts.append(entry.reply)
         return texts
 
-    def _unread(self) -> list[Passage | StepReply]:
+    def _unread_texts(self) -> list[Passage | StepReply]:
         seen = self._view.seen
-        return [
-            one
-            for entry in self._view.entries
-            if entry.last > seen
-            for one in passages(entry)
-            if one.seq > seen
-        ]
+        texts: list[Passage | StepReply] = []
+        for entry in self._view.entries:
+            if entry.last > seen:
+                texts += [text for text in passages(entry) if text.seq > seen]
+        return texts
 
     def _running_messages(self) -> list[Passage | StepReply]:
-        running = self._view.turn
-        return [
-            entry.body
-            for entry in self._view.entries
-            if isinstance(entry, UserTurn) and entry.turn == running
-        ]
+        """The user's messages of the running turn."""
+        messages = [entry for entry in self._view.entries if isinstance(entry, UserMessage)]
+        return [message.body for message in messages if message.turn == self._view.turn]
 
-    def _clip(self, texts: Sequence[Passage | StepReply], excess: int, floor: int) -> None:
-        """Clip the longest of `texts` to one common size, so that together they lose `excess`; none
-        below `floor`.
+    def _clip(
+        self, rule: Rule, texts: Sequence[Passage | StepReply], excess: int, floor: int
+    ) -> None:
+        """Clip the longest of `texts` to one common size, so that together they lose `excess`.
+
+        None is clipped below `floor`.
         """
         room = sum(text.tokens for text in texts) - excess
         share = max(floor, _common_size((text.tokens for text in texts), room))
         for text in texts:
             if text.tokens > share:
-                self._clip_one(text, share)
+                chars = text.length * max(share - FLOOR_TOKENS // 2, 1) // text.tokens
+                while chars > FLOOR_CHARS and text.clipped(chars).tokens > share:
+                    chars = chars * 3 // 4
+                self._clip_text(rule, text.seq, max(chars, FLOOR_CHARS))
 
-    def _clip_one(self, text: Passage | StepReply, share: int) -> None:
-        chars = text.length * max(share - FLOOR_TOKENS // 2, 1) // text.tokens
-        while chars > FLOOR_CHARS and text.clipped(chars).tokens > share:
-            chars = chars * 3 // 4
-        self._record_clip(text.seq, max(chars, FLOOR_CHARS))
-
-    def _record_clip(self, seq: int, chars: int) -> None:
+    def _clip_text(self, rule: Rule, seq: int, chars: int) -> None:
         if self._view.clip(seq, chars):
             self._clipped[seq] = chars
+            self._rules[seq] = rule
 
 
-class _About:
-    """What leaving entries are about that have no notes of the model, told apart from all others in
-    the view.
+class _EntryTopics:
+    """The topics of leaving entries that have no notes of the model, as terms that tell each apart
+    from the others in the view.
     """
 
     def __init__(self, view: WorkingView) -> None:
@@ -421,30 +505,33 @@ class _About:
         self._numbers: dict[int, int] = {}
         self.made: dict[int, EntryTerms] = {}
 
-    def terms_of(self, entry: Entry) -> EntryTerms | None:
+    def topic_of(self, entry: Entry) -> EntryTerms | None:
         if not self._numbers:
-            texts = ((one.seq, text) for one in self._view.entries if (text := _plain_text(one)))
-            self._numbers = {seq: self._table.add([text]) for seq, text in texts}
+            self._count_terms()
         text = _plain_text(entry)
         if not text:
             return None
         terms = self._table.terms(self._numbers[entry.seq], ENTRY_TERMS)
-        about = EntryTerms(entry.seq, title([text], terms, FIELD_CHARS - 20), terms)
-        if not (about.title or about.terms):
+        topic = EntryTerms(entry.seq, title([text], terms, FIELD_CHARS - 20), terms)
+        if not (topic.title or topic.terms):
             return None
-        self.made[entry.seq] = about
-        return about
+        self.made[entry.seq] = topic
+        return topic
+
+    def _count_terms(self) -> None:
+        for entry in self._view.entries:
+            text = _plain_text(entry)
+            if text:
+                self._numbers[entry.seq] = self._table.add([text])
 
 
 def _plain_text(entry: Entry) -> str:
-    """The beginning of what was said in an entry, if that is all there is to tell about it."""
-    if isinstance(entry, UserTurn):
-        return entry.body.text[:ABOUT_CHARS]
-    return (
-        entry.reply.body.text[:ABOUT_CHARS]
-        if isinstance(entry, Step) and not entry.has_notes
-        else ""
-    )
+    """The beginning of the text of an entry, if the text is all there is to say about it."""
+    if isinstance(entry, UserMessage):
+        return entry.body.text[:TOPIC_CHARS]
+    if isinstance(entry, Step) and not entry.has_notes:
+        return entry.reply.body.text[:TOPIC_CHARS]
+    return ""
 
 
 def standing_limit(window: int, ratio: float = 1.0) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import msgspec
 
 from scroll_context.messages import Message, ToolCall, canonical
-from scroll_context.view.entries import Entry, Form, Notice, Step, UserTurn
+from scroll_context.view.entries import Entry, Form, Notice, Step, UserMessage
 from scroll_context.view.tokens import estimate
 from scroll_context.view.wording import HOST_SEAM
 from scroll_context.view.working import RENDERER_VERSION, Rendered, WorkingView
@@ -74,7 +74,7 @@ def as_rendered(view: WorkingView, layout: ViewLayout, system: str, tail: str) -
         if entry is None:
             messages.append(Message(role="user", text=layout.index, cache_mark=True))
         else:
-            messages += entry.own_messages if isinstance(entry, UserTurn) else entry.messages
+            messages += entry.own_messages if isinstance(entry, UserMessage) else entry.messages
     if messages and tail.strip():
         messages[-1] = msgspec.structs.replace(messages[-1], tail=tail.strip())
     return Rendered(
@@ -105,7 +105,7 @@ def _index_text(view: WorkingView) -> str:
     """The index with a note for each turn whose steps left it, and the seam; "" if it is empty."""
     if view.index.is_empty:
         return ""
-    notes = [entry.note for entry in view.entries if isinstance(entry, UserTurn) and entry.gone]
+    notes = [entry.note for entry in view.entries if isinstance(entry, UserMessage) and entry.gone]
     return "\n\n".join([view.index.render(), *notes, HOST_SEAM])
 
 

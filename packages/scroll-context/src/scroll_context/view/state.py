@@ -17,7 +17,7 @@ from functools import lru_cache
 import msgspec
 
 from scroll_context.view.actions import Action
-from scroll_context.view.entries import Entry, Step, StepResult, UserTurn, succeeded
+from scroll_context.view.entries import Entry, Step, StepResult, UserMessage, succeeded
 from scroll_context.view.headline import cut, parse_field
 from scroll_context.view.outcome import Outcome
 from scroll_context.view.tokens import estimate
@@ -60,7 +60,7 @@ def gathered(facts: Sequence[Fact], entries: Iterable[Entry], turn: int) -> tupl
     found = {fact.key: fact for fact in facts if fact.kind is not FactKind.REQUEST}
     request = None
     for entry in entries:
-        if isinstance(entry, UserTurn):
+        if isinstance(entry, UserMessage):
             if entry.seq == turn:
                 text = cut(entry.body.text, REQUEST_CHARS)
                 request = Fact(FactKind.REQUEST, "", text, (entry.seq,), True)

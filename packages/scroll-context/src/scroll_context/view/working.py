@@ -64,7 +64,7 @@ from scroll_context.view.entries import (
     Form,
     Notice,
     Step,
-    UserTurn,
+    UserMessage,
     passage,
     spare_id,
     step,
@@ -264,7 +264,7 @@ class WorkingView:
         turn, task = 0, ""
         self._newest_step = 0
         for entry in list(self._entries.values()):
-            if isinstance(entry, UserTurn):
+            if isinstance(entry, UserMessage):
                 if entry.turn == entry.seq or entry.turn not in self._entries or not turn:
                     turn, task = entry.seq, cut(entry.body.text, TASK_CHARS)
             elif isinstance(entry, Step):
@@ -303,7 +303,7 @@ class WorkingView:
         """Take the entry at `seq` out; the caller gives the line to `add_to_index`."""
         entry = self._remove(seq)
         request = self._entries.get(entry.turn)
-        if isinstance(request, UserTurn) and not isinstance(entry, UserTurn):
+        if isinstance(request, UserMessage) and not isinstance(entry, UserMessage):
             undone = isinstance(entry, Step) and not entry.succeeded
             self._put(request.losing(entry, undone))
         return line_for(entry, about)
@@ -354,7 +354,7 @@ class WorkingView:
             self.turn = event.seq
             self._task = cut(event.content, TASK_CHARS)
         self._register(
-            UserTurn(
+            UserMessage(
                 passage(event, excerpt, words=self.words),
                 self.turn,
                 is_from_user=event.is_from_user,
