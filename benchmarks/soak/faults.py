@@ -23,7 +23,7 @@ from crew import Crew, choose
 from notes import Report
 
 from scroll_context.errors import PayloadDamaged
-from scroll_context.search.indexer import committed_files, damaged_files, footer
+from scroll_context.search.index_files import committed_files, damaged_files, footer
 from scroll_context.store import Store
 
 # Seconds after which an error that must be seen has not been seen; most come within one.

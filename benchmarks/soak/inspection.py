@@ -17,7 +17,7 @@ from workers import LANDMARKS, STAMP, landmark
 from scroll_context.errors import ScrollError
 from scroll_context.events import EVERYTHING, Event, Kind, Scope
 from scroll_context.recall.memory import Memory
-from scroll_context.search.indexer import damaged_files
+from scroll_context.search.index_files import damaged_files
 from scroll_context.session.history import lineage
 from scroll_context.store import Store
 from scroll_context.upkeep.integrity import verify

@@ -8,9 +8,8 @@ share it, because clients with connection pools are bound to the loop that they 
 (anyio's blocking portal waits for its loop when a task is started, and joins its thread at the end:
 a coroutine that blocks would hang its callers past their deadlines, and the process at exit.)
 
-A thread cannot be stopped: when its caller gives up it runs on, which is why all of them are
-daemons. A coroutine is cancelled through its Future.
-"""
+A thread cannot be stopped: it continues when its caller gives up, so all of them are daemons. A
+coroutine is cancelled through its Future."""
 
 import asyncio
 import os
@@ -24,9 +23,8 @@ T = TypeVar("T")
 LoopName = Literal["tools", "libraries"]
 
 _starting = threading.Lock()
-_loops: dict[
-    tuple[int, str], asyncio.AbstractEventLoop
-] = {}  # a forked child does not have its parent's threads
+# By process id, because a forked child does not have its parent's threads.
+_loops: dict[tuple[int, str], asyncio.AbstractEventLoop] = {}
 
 
 def in_thread(work: Callable[[], T], name: str) -> Future[T]:
@@ -35,9 +33,10 @@ def in_thread(work: Callable[[], T], name: str) -> Future[T]:
     future.set_running_or_notify_cancel()
 
     def run() -> None:
+        # The work is foreign code. Its error is raised where the future is awaited.
         try:
             result = work()
-        except BaseException as error:  # noqa: BLE001 - foreign code; it is raised where the future is waited for
+        except BaseException as error:  # noqa: BLE001
             future.set_exception(error)
         else:
             future.set_result(result)
@@ -65,7 +64,7 @@ def event_loop(name: LoopName) -> asyncio.AbstractEventLoop:
 
 
 async def _contained(work: Coroutine[Any, Any, T]) -> T:
-    """What ends a process, raised by one coroutine, must not end the loop of all others."""
+    """Keep a coroutine that raises SystemExit or KeyboardInterrupt from ending the loop of all."""
     try:
         return await work
     except (SystemExit, KeyboardInterrupt) as error:
@@ -75,8 +74,8 @@ async def _contained(work: Coroutine[Any, Any, T]) -> T:
 async def in_background(work: Callable[[], T], stop: Callable[[], None], name: str) -> T:
     """Run blocking work in a thread of its own, for an asyncio caller.
 
-    When the task is cancelled, `stop` is called and the end of the work is awaited, so that nothing
-    goes on unseen.
+    When the task is cancelled, `stop` is called and the end of the work is awaited, so that no work
+    continues unseen.
     """
     done = asyncio.wrap_future(in_thread(work, name))
     try:

@@ -1,4 +1,4 @@
-"""The messages that a model reads: what the view renders and what a model bridge sends.
+"""The messages that a model reads: the view renders them, and a model bridge sends them.
 
 They belong to no provider. A tool result is a message of role `tool` that names its call. A call
 carries its arguments as a dict, or as the raw text that the model wrote when that was not a JSON
@@ -30,7 +30,8 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     name: str
     arguments: dict[str, Any] | str = {}
-    provider: str = ""  # that wrote `opaque`; it is sent to no other
+    # The provider that wrote `opaque`. It is sent to no other.
+    provider: str = ""
     opaque: dict[str, Any] = {}
 
 
@@ -84,13 +85,19 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     role: Role
     text: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()  # assistant only
-    tool_call_id: str = ""  # tool only: the call that this answers
-    name: str = ""  # tool only: the tool that answered
-    thinking: tuple[Thinking, ...] = ()  # assistant only
+    # Assistant only.
+    tool_calls: tuple[ToolCall, ...] = ()
+    # Tool only: the call that this answers.
+    tool_call_id: str = ""
+    # Tool only: the tool that answered.
+    name: str = ""
+    # Assistant only.
+    thinking: tuple[Thinking, ...] = ()
     cache_mark: bool = False
-    tail: str = ""  # user and tool only
-    media: tuple[Media, ...] = ()  # user and tool only
+    # User and tool only.
+    tail: str = ""
+    # User and tool only.
+    media: tuple[Media, ...] = ()
 
 
 class ToolSpec(msgspec.Struct, frozen=True):

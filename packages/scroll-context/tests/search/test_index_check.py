@@ -10,7 +10,7 @@ import pytest
 
 from damage import replace_with
 from scroll_context.events import Draft
-from scroll_context.search.indexer import damaged_files, footer
+from scroll_context.search.index_files import damaged_files, footer
 from scroll_context.store import Store
 
 DAMAGE: dict[str, Callable[[Path], object]] = {

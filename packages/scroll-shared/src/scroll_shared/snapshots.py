@@ -42,7 +42,7 @@ from scroll_context.log.chain import GENESIS, body_of, breaks
 from scroll_context.log.columns import TableRow
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
-from scroll_context.search.indexer import committed_files
+from scroll_context.search.index_files import committed_files
 from scroll_context.upkeep.erase import has_chores
 from scroll_shared.address import Address
 from scroll_shared.objects import Bucket, NoObject, SharedPayloads

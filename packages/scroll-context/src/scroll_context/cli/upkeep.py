@@ -41,7 +41,7 @@ def verify(store: Place, as_json: bool) -> None:
       scroll verify
     """
     from scroll_context.log.schema import command
-    from scroll_context.search.indexer import damaged_files
+    from scroll_context.search.index_files import damaged_files
     from scroll_context.upkeep.integrity import verify as check
 
     with contextlib.closing(open_log(store)) as log, progress("verifying") as bar:

@@ -17,7 +17,7 @@ from scroll_context.recall.reader import Reader
 from scroll_context.recall.rows import Answer, Row, event_row
 from scroll_context.search import query as language
 from scroll_context.search.grep import LONGEST_PATTERN, GrepMatch, Scan, pattern
-from scroll_context.search.query import Needle
+from scroll_context.search.snippet import Needle, snippet
 from scroll_context.text.similar import Folder
 from scroll_context.text.words import clip
 from scroll_context.work import check as check_work
@@ -211,7 +211,7 @@ class MentionMethods:
 
     def _mention(self, place: str, event: Event, term: str) -> Row:
         needles = [Needle.of(word) for word in language.terms_of(language.parse(term))]
-        excerpt = language.snippet(self._reader.text(event), needles)
+        excerpt = snippet(self._reader.text(event), needles)
         return {
             f"{place}_seq": event.seq,
             f"{place}_at": event.created_at[:10],

@@ -1,8 +1,8 @@
 """Exhaustive matching over the log: every event within a grant whose text matches, in order of seq.
 
-Search ranks and stops at k; this looks at everything, payload bodies included, so its count is the
+Search ranks and stops at k; this reads everything, payload bodies included, so its count is the
 count. Matching is linear in the text (RE2), so that no pattern can stall the host. Where a pattern
-has a part that every match must hold, SQLite looks for that first: its LIKE reads a row without
+has a part that every match must hold, SQLite searches for that first: its LIKE reads a row without
 copying it, which is several times faster. Echoes, notices, bookkeeping and erased events are never
 matched. A scan stops at its deadline and says where.
 """
@@ -23,20 +23,27 @@ from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.rows import IS_ERASED
 from scroll_context.work import check as check_work
 
-LONGEST_PATTERN = 1_000  # characters
-PAGE = 200  # rows fetched at once,
-COUNTED = 1_000  # and when they are only counted
-OVERLAP = 2_000  # bytes of a large body that are looked at again with the next piece
-MOST_COUNTED = 100  # occurrences in one text
-SECONDS = 10.0  # after which a scan stops
+# Characters of a pattern.
+LONGEST_PATTERN = 1_000
+# Rows fetched at once, and rows fetched at once to be counted.
+PAGE = 200
+COUNTED = 1_000
+# Bytes of a large body that are read again with the next piece.
+OVERLAP = 2_000
+# Occurrences that are counted in one text.
+MOST_COUNTED = 100
+# Seconds after which a scan stops.
+SECONDS = 10.0
 
-# All of its text is in the row, and it is no echo.
+# All of its text is in the row, and it is not an echo.
 _IS_PLAIN = "payload IS NULL AND instr(metadata, '\"echo\"') = 0"
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _CLASS = re.compile(r"\[\^?\]?[^\]]*\]")
 _FLAGS = re.compile(r"\A\(\?[ims]+\)")
 _GROUP = re.compile(r"\((?:\?:|\?P?<\w+>)?([^()?]|[^()?]*[^()])?\)([?*]|\{[\d,]*\})?")
 _OPTIONAL = re.compile(r".(?:[?*]|\{[\d,]*\})", re.DOTALL)
+_PRIVATE = 0xE000
+_HIDDEN = re.compile("[\ue000-\ue0ff]")
 _PLAIN = re.compile("[A-Za-z0-9 _,;:=@#%&<>/'\"~\ue000-\ue0ff-]+")
 
 
@@ -54,14 +61,15 @@ _COLUMNS = "seq, metadata, payload, payload_type, CAST(content AS BLOB)"
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """A text or expression to look for, and texts that a row must hold for it, in any case.
+    """A text or expression to search for, and texts that a row must hold for it, in any case.
 
     A row holds all texts of at least one tuple in `must_hold`; nothing is known when it is empty.
     """
 
-    matcher: Any  # of re2, which is imported when it is first used
+    # A compiled pattern of re2, which is imported when it is first used.
+    matcher: Any
     must_hold: tuple[tuple[str, ...], ...] = ()
-    # Whether a row that holds these matches, so that it need not be looked at again.
+    # Whether a row that holds these matches, so that it need not be read again.
     is_held: bool = False
 
     def occurs(self, text: bytes) -> bool:
@@ -76,8 +84,10 @@ class GrepMatch(msgspec.Struct, frozen=True):
     """A row that matched. Only the first rows of a scan have an excerpt and a count."""
 
     seq: int
-    excerpt: str = ""  # the text around the first place that matched
-    count: int = 0  # places that matched, at most MOST_COUNTED
+    # The text around the first place that matched.
+    excerpt: str = ""
+    # Places that matched, at most MOST_COUNTED.
+    count: int = 0
 
 
 class Scan:
@@ -90,15 +100,20 @@ class Scan:
         self, log: EventLog, *, detailed: int = 0, width: int = 120, seconds: float = SECONDS
     ) -> None:
         self._log = log
-        self._detailed = detailed  # matches that are still to have an excerpt
+        # How many of the next matches get an excerpt.
+        self._detailed = detailed
         self._width = width
         self._until = time.monotonic() + seconds
-        self._where, self._values = "1", list[Any]()  # what a row must fulfil, by SQLite
-        # The rows of the current page that were not looked at yet.
+        # The SQL condition that a row must fulfil, and its parameters.
+        self._where = "1"
+        self._values: list[Any] = []
+        # The rows of the current page that were not read yet.
         self._page: Iterator[_Candidate] = iter(())
-        self._end = (0, 0)  # the last seq of that page, and of the scan
-        self.stopped_at: int | None = None  # the last seq that was looked at, when time ran out
-        # Seqs whose payload is missing or damaged: only the preview was looked at.
+        # The last seq of that page, and of the scan.
+        self._end = (0, 0)
+        # The last seq that was read before time ran out.
+        self.stopped_at: int | None = None
+        # Seqs whose payload is missing or damaged: only the preview was searched.
         self.unreadable: list[int] = []
 
     def rows(
@@ -133,6 +148,7 @@ class Scan:
         total = 0
         for row in self._page:
             total += row.seq not in exclude and self._match(row, sought) is not None
+        # A row that SQLite already knows to match need not be read.
         content = "NULL" if sought.is_held else "CAST(content AS BLOB)"
         for page in self._pages(f"seq, {_IS_PLAIN}, {content}", *self._end, COUNTED):
             others = []
@@ -196,15 +212,17 @@ class Scan:
 
 
 class _Look:
-    """A look at a text that is read piece by piece; one piece is in memory at a time."""
+    """The search in one text that is read piece by piece; one piece is in memory at a time."""
 
     def __init__(self, sought: Pattern, width: int | None) -> None:
         self._sought = sought
-        self._width = width  # of the excerpt; None when only the fact of a match counts
+        # The width of the excerpt; None if only the fact of a match counts.
+        self._width = width
         self._is_first = True
         self.is_match = False
         self.excerpt = ""
-        self.count = 0  # places that matched
+        # The number of places that matched.
+        self.count = 0
 
     def at(self, text: bytes) -> None:
         check_work()
@@ -243,13 +261,18 @@ def pattern(text: str, *, regex: bool = False, case: bool = False) -> Pattern:
 
 def around(text: bytes, place: tuple[int, int], width: int) -> str:
     """The text around a place, on one line, so many characters before and after it."""
-    before = text[max(0, place[0] - 4 * width) : place[0]].decode(errors="ignore")
-    match = text[place[0] : place[1]][: 8 * width].decode(errors="ignore")
-    after = text[place[1] : place[1] + 4 * width].decode(errors="ignore")
-    starts = len(before) <= width and place[0] <= 4 * width
-    ends = len(after) <= width and place[1] + 4 * width >= len(text)
-    shown = " ".join((before[-width:] + match + after[:width]).split())
-    return ("" if starts else "…") + shown + ("" if ends else "…")
+    start, end = place
+    # A character has at most four bytes.
+    most_bytes = 4 * width
+    before = text[max(0, start - most_bytes) : start].decode(errors="ignore")
+    match = text[start:end][: 2 * most_bytes].decode(errors="ignore")
+    after = text[end : end + most_bytes].decode(errors="ignore")
+    excerpt = " ".join((before[-width:] + match + after[:width]).split())
+    if len(before) > width or start > most_bytes:
+        excerpt = "…" + excerpt
+    if len(after) > width or end + most_bytes < len(text):
+        excerpt += "…"
+    return excerpt
 
 
 def _compiled(expression: str, case: bool) -> Any:
@@ -272,21 +295,27 @@ def _compiled(expression: str, case: bool) -> Any:
 
 
 def _alternatives(expression: str) -> tuple[tuple[str, ...], ...]:
-    """Texts that every match of a regular expression holds, as far as they can be told without
+    """Texts that every match of a regular expression holds, as far as they can be found without
     parsing all of it.
 
-    What is not understood counts as "anything": then nothing is left out, and the scan is slower.
+    Syntax that is not understood counts as "anything": no match is missed then, and the scan is
+    slower. An escaped character becomes a private one, so that it is not read as syntax.
     """
-    plain = _ESCAPED.sub(
-        lambda one: "\0" if one[1].isalnum() else chr(0xE000 + ord(one[1]) % 256), expression
-    )
+
+    def hide_escaped(match: re.Match[str]) -> str:
+        return "\0" if match[1].isalnum() else chr(_PRIVATE + ord(match[1]) % 256)
+
+    def open_group(match: re.Match[str]) -> str:
+        inside = match[1] or ""
+        is_optional = bool(match[2])
+        return "\0" if is_optional or "|" in inside else f"\0{inside}\0"
+
+    plain = _ESCAPED.sub(hide_escaped, expression)
     if re.search(r"\\[QEpPx]", expression) or re.search(r"[^\x00-\uffff]", expression):
         return ()
     plain = _CLASS.sub("\0", _FLAGS.sub("", plain))
     while _GROUP.search(plain):
-        plain = _GROUP.sub(
-            lambda one: "\0" if one[2] or "|" in (one[1] or "") else f"\0{one[1] or ''}\0", plain, 1
-        )
+        plain = _GROUP.sub(open_group, plain, 1)
     if "(" in plain or ")" in plain:
         return ()
     parts = [_PLAIN.findall(_OPTIONAL.sub("\0", part)) for part in plain.split("|")]
@@ -294,13 +323,12 @@ def _alternatives(expression: str) -> tuple[tuple[str, ...], ...]:
 
 
 def _restored(text: str) -> str:
-    return "".join(
-        chr(ord(char) - 0xE000) if "\ue000" <= char <= "\ue0ff" else char for char in text
-    )
+    """The text with its escaped characters in place of the private ones."""
+    return _HIDDEN.sub(lambda match: chr(ord(match[0]) - _PRIVATE), text)
 
 
 def _longest(parts: list[str]) -> tuple[str, ...]:
-    """Of these texts, the longest that SQLite compares without regard to case."""
+    """The longest of these texts that SQLite compares without regard to case."""
     usable = {run for part in parts for run in re.findall(r"[\x20-\x7e]+", part)}
     return tuple(sorted(usable, key=lambda run: (-len(run), run))[:3])
 

@@ -2,8 +2,8 @@
 matched.
 
 Bare words ask for events with all of them, or with as many as possible when that finds too little;
-of a whole question, words that say nothing of its subject are left out. "Quotes" make a phrase,
-which is always required; word* finds the words that begin so.
+of a complete question, words that say nothing about its subject are left out. "Quotes" make a
+phrase, which is always required; word* finds the words that begin so.
 
 Uppercase AND, OR and NOT make an expression. From tight to loose: parentheses, NOT, words side by
 side and AND, OR. So `a b OR c d` is `(a b) OR (c d)`. What AND, NOT and quotes say holds strictly.
@@ -16,39 +16,28 @@ query of stop words alone finds nothing.
 """
 
 import re
-from collections.abc import Sequence
 from enum import StrEnum
 from functools import lru_cache
-from itertools import islice
 
 import msgspec
 
 from scroll_context.search import tokenize
 
 MAX_TERMS = 64
-KEYWORDS = 5  # a query of more words is a question
+# A query of more words is a question.
+KEYWORDS = 5
 MAX_DEPTH = 32
-MAX_LENGTH = 10_000  # characters; a longer query is cut
+# Characters; a longer query is cut.
+MAX_LENGTH = 10_000
 
 _LEXEMES = re.compile(r'"([^"]*)"|([()])|((?:[^\s()"]|\([^\s()"]*\))+)')
 _OPERATORS = frozenset({"AND", "OR", "NOT"})
 _QUOTES = str.maketrans("“”„‟«»", '""""""')
-_ENDINGS = frozenset(
-    {"d", "ll", "m", "re", "s", "t", "ve"}
-)  # what follows the apostrophe of a contraction
+# The letters behind the apostrophe of a contraction.
+_ENDINGS = frozenset({"d", "ll", "m", "re", "s", "t", "ve"})
 _POSSESSIVE = re.compile(r"['’]s\Z", re.IGNORECASE)
 _SIGNED = re.compile(r"[^\W_]+(?:\+\+|#)")
 _PERCENT = re.compile(r"\d+(?:[.,]\d+)*%")
-
-
-LENGTH = 300
-BEFORE = 40  # characters shown before the first match
-CUT = " ... "
-
-_WORD = re.compile(r"[^\W_]*")
-_PART = re.compile(r"[A-Za-z][a-z]+")
-_MOST_PLACES = 3  # places of one term that are weighed,
-_MOST_LOOKS = 12  # of so many that are looked at
 
 
 class Field(StrEnum):
@@ -61,13 +50,16 @@ class Field(StrEnum):
 
 
 class Term(msgspec.Struct, frozen=True):
-    """One thing to look for: a word in any of its forms, or words in a row."""
+    """One thing to search for: a word in any of its forms, or words in a row."""
 
     tokens: tuple[str, ...]
     field: Field = Field.TEXT
-    prefix: bool = False  # the last token may go on
-    quoted: bool = False  # exactly so, and required
-    parts: tuple[str, ...] = ()  # of a compound: InternalError is also "internal error"
+    # Whether the last token is only the beginning of a word.
+    prefix: bool = False
+    # Whether an event must have exactly these tokens.
+    quoted: bool = False
+    # The parts of a compound: InternalError is also "internal error".
+    parts: tuple[str, ...] = ()
 
     @property
     def is_word(self) -> bool:
@@ -81,7 +73,7 @@ class Term(msgspec.Struct, frozen=True):
 
     @property
     def stem(self) -> str:
-        """What the grammatical forms of the word share; empty for what has no other forms."""
+        """The part that the grammatical forms of the word share; empty if it has no other forms."""
         return tokenize.stem(self.tokens[0]) if self.is_word else ""
 
 
@@ -108,13 +100,15 @@ Node = Term | All | AnyOf
 class Words(msgspec.Struct, frozen=True):
     """A query without operators."""
 
-    required: tuple[Term, ...]  # quoted phrases
+    # Quoted phrases.
+    required: tuple[Term, ...]
     terms: tuple[Term, ...]
-    question: bool = False  # so many words that no event need hold them all
+    # Whether it has so many words that an event need not hold them all.
+    question: bool = False
 
 
 class _Malformed(Exception):
-    """The text is no expression; never leaves this module."""
+    """The text is not an expression. This error never leaves the module."""
 
 
 def parse(text: str, *, every_word: bool = False) -> Words | Node:
@@ -134,7 +128,7 @@ def parse(text: str, *, every_word: bool = False) -> Words | Node:
 
 
 def terms_of(query: Words | Node) -> list[Term]:
-    """What an event may have matched: every term that is not negated."""
+    """The terms that an event may have matched: all that are not negated."""
     match query:
         case Words(required, terms):
             return [*required, *terms]
@@ -162,20 +156,20 @@ def relaxed(query: Node) -> Node:
 
 
 def _bare(lexemes: list[tuple[str, str, str]], every_word: bool) -> Words:
-    found: dict[Term, None] = {}
+    distinct: dict[Term, None] = {}
     for phrase, _, word in lexemes:
         if word in _OPERATORS:
             continue
         for term in _phrase(phrase) if phrase else _word(word, spread=not every_word):
             if not _is_one_of(tokenize.STOP_WORDS, term):
-                found[term] = None
-    terms = list(found)[:MAX_TERMS]
+                distinct[term] = None
+    terms = list(distinct)[:MAX_TERMS]
     question = len(terms) > KEYWORDS and not every_word
     if question:
         terms = [term for term in terms if not _is_one_of(tokenize.WEAK_WORDS, term)] or terms
-    return Words(
-        tuple(t for t in terms if t.quoted), tuple(t for t in terms if not t.quoted), question
-    )
+    required = tuple(term for term in terms if term.quoted)
+    others = tuple(term for term in terms if not term.quoted)
+    return Words(required, others, question)
 
 
 def _is_one_of(words: frozenset[str], term: Term) -> bool:
@@ -190,7 +184,8 @@ def _is_one_of(words: frozenset[str], term: Term) -> bool:
 
 def _phrase(text: str) -> list[Term]:
     terms = []
-    if tokens := tokenize.words(text):
+    tokens = tokenize.words(text)
+    if tokens:
         terms.append(Term(tuple(tokens), quoted=True))
     for run in tokenize.runs(text):
         terms.append(_run(run, quoted=True))
@@ -227,7 +222,8 @@ def _parts(word: str, tokens: list[str], prefix: bool) -> tuple[str, ...]:
 
 
 def _run(run: str, *, quoted: bool = False) -> Term:
-    if len(run) == 1:  # begins some pair, or stands alone
+    if len(run) == 1:
+        # It begins some pair, or stands alone.
         return Term((run,), Field.PAIRS, prefix=True, quoted=quoted)
     return Term(tuple(tokenize.pairs(run)[:-1]), Field.PAIRS, quoted=quoted)
 
@@ -308,113 +304,3 @@ class _Expression:
             raise _Malformed
         self._at += 1
         return self._lexemes[self._at - 1]
-
-
-# snippets -----------------------------------------------------------------------------------------------
-
-
-class Needle(msgspec.Struct, frozen=True):
-    """What one term looks like in a text, in lower case."""
-
-    text: str = ""
-    stem: str = ""  # any word that begins with the text and has this stem will do
-    ends_open: bool = False  # the word may go on behind the text
-    pattern: re.Pattern[str] | None = None  # several words in a row, whatever stands between them
-
-    @classmethod
-    def of(cls, term: Term) -> "Needle":
-        first = term.tokens[0]
-        if term.field is Field.PAIRS:
-            return cls(first + "".join(pair[1:] for pair in term.tokens[1:]), ends_open=True)
-        if len(term.tokens) > 1:
-            return cls(pattern=re.compile(r"[\W_]{1,9}".join(map(re.escape, term.tokens))))
-        if stem := term.stem:
-            return cls(
-                stem[: max(3, len(stem) - 1)], stem
-            )  # study and studies share "stud", not the stem "studi"
-        return cls(first, ends_open=term.prefix)
-
-    def places(self, low: str, text: str) -> list[int]:
-        """Where it stands in a text, the first few times; `low` is the text in lower case."""
-        if self.pattern is not None:
-            return [match.start() for match in islice(self.pattern.finditer(low), _MOST_PLACES)]
-        places: list[int] = []
-        at = low.find(self.text)
-        for _ in range(_MOST_LOOKS):
-            if at < 0 or len(places) == _MOST_PLACES:
-                break
-            if self._stands(low, text, at):
-                places.append(at)
-            at = low.find(self.text, at + 1)
-        return places
-
-    def _stands(self, low: str, text: str, start: int) -> bool:
-        """Whether the word begins and ends here; where nothing separates words, any place will do.
-
-        A capital inside a word begins a part of it.
-        """
-        if start and low[start - 1].isalnum() and low[start].isascii():
-            if not text[start : start + 1].isupper():
-                return False
-            return self._is_part(low, text, start)
-        end = start + len(self.text)
-        if self.stem:
-            word = _word_at(low, start)
-            is_form = (tokenize.stem(word) or word) == self.stem
-            return is_form or self._is_part(low, text, start)
-        return self.ends_open or not low[end : end + 1].isalnum()
-
-    def _is_part(self, low: str, text: str, start: int) -> bool:
-        part = _PART.match(text, start)
-        word = low[start : part.end()] if part is not None else ""
-        return bool(self.stem) and (tokenize.stem(word) or word) == self.stem
-
-
-def snippet(text: str, needles: Sequence[Needle], *, from_start: bool = True) -> str:
-    """The stretch of text that holds the most of the needles; it begins with the text when that
-    holds them.
-
-    `from_start` is False for text that is itself a stretch of something longer.
-    """
-    if len(text) <= LENGTH and from_start:
-        return text
-    low = text.lower()
-    places = sorted(
-        (place, number)
-        for number, needle in enumerate(needles)
-        for place in needle.places(low, text)
-    )
-    first, last = _best_stretch(places) if places else (0, 0)
-    start = 0 if last + BEFORE <= LENGTH else _word_start(text, max(0, first - BEFORE))
-    end = min(len(text), start + LENGTH)
-    cut_before = start > 0 or not from_start
-    body = text[start:end].strip() if cut_before else text[:end].rstrip()
-    return (CUT if cut_before else "") + body + (CUT.rstrip() if end < len(text) else "")
-
-
-def _best_stretch(places: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """First and last place of the stretch with the most different needles; of equals, the earliest."""
-    best, most, first = (places[0][0], places[0][0]), 0, 0
-    inside: dict[int, int] = {}  # how often each needle stands within the stretch
-    for end, number in places:
-        inside[number] = inside.get(number, 0) + 1
-        while end - places[first][0] > LENGTH - 2 * BEFORE:
-            left = places[first][1]
-            first += 1
-            inside[left] -= 1
-            if not inside[left]:
-                del inside[left]
-        if len(inside) > most:
-            best, most = (places[first][0], end), len(inside)
-    return best
-
-
-def _word_at(text: str, at: int) -> str:
-    word = _WORD.match(text, at)
-    return word[0] if word else ""
-
-
-def _word_start(text: str, at: int) -> int:
-    """The beginning of the next word, when one begins soon."""
-    space = text.find(" ", at, at + BEFORE // 2)
-    return at if space < 0 else space + 1

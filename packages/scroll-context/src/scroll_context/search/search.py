@@ -1,11 +1,11 @@
 """Search over the log: `SearchIndex` finds events by their words and says how current the answer
 is.
 
-A search first waits until the index holds what the log has and the caller may see; past its
-patience it answers from what is indexed and says by how much that is behind. A short backlog is
-worth a longer wait: only a busy machine takes more than a moment for it, and an answer without the
-events just recorded would be wrong. A search never blocks for ever. A damaged index is thrown away
-and built again; IndexUnavailable is raised only when nothing is indexed and it cannot be built.
+A search first waits until the index holds every event that the caller may see; past its patience
+it answers from the indexed events and says how many are missing. A short backlog is worth a longer
+wait: only a busy machine takes more than a moment for it, and an answer without the events just
+recorded would be wrong. A search never blocks forever. A damaged index is discarded and built
+again; IndexUnavailable is raised only when nothing is indexed and it cannot be built.
 Echoes, notices and bookkeeping are never indexed, so they are never hits.
 """
 
@@ -24,31 +24,38 @@ from scroll_context.log.payloads import PayloadStore
 from scroll_context.search import query as language
 from scroll_context.search import tokenize
 from scroll_context.search.indexer import Commit, EngineFaults, Indexer
-from scroll_context.search.query import Needle, Node, Words, snippet
+from scroll_context.search.query import Node, Words
 from scroll_context.search.ranking import Match, Ranked, RankedSearch, Ranking
+from scroll_context.search.snippet import Needle, snippet
 from scroll_context.text.similar import Repeats
 
-PATIENCE = 2.0  # seconds that a search waits for an index that is far behind
-BUSY_PATIENCE = 20.0  # seconds that a search waits for a short backlog
-SHORT_EVENTS, SHORT_BYTES = (
-    5_000,
-    8 << 20,
-)  # a backlog that an idle machine indexes in about a second
+# Seconds that a search waits for an index that is far behind.
+PATIENCE = 2.0
+# Seconds that a search waits for a short backlog.
+BUSY_PATIENCE = 20.0
+# An idle machine indexes a backlog of this size in about a second.
+SHORT_EVENTS = 5_000
+SHORT_BYTES = 8 << 20
 MOST_HITS = 10_000
-MOST_REPEATS = 100  # further matches looked at, in place of those that repeat a better one
-ONE_PER_SESSION = 600  # matches looked at when sessions are to take turns
-MOST_NAMED = 20  # words without a row that a note names
-GLANCE = 256  # new events that a search looks at to see whether any of them matters to it
+# Further matches that may replace those that repeat a better one.
+MOST_REPEATS = 100
+# Matches that are read when the hits of one session are limited.
+ONE_PER_SESSION = 600
+# Words or rows that a note names.
+MOST_NAMED = 20
+# New events that a search reads to see whether any of them matters to it.
+GLANCE = 256
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """One event found; its `content` is the whole text, or a preview when its `payload` holds the
-    body.
+    """One matching event. Its `content` is the complete text, or a preview when its `payload`
+    holds the body.
     """
 
     event: Event
     score: float
-    snippet: str  # the part that matched
+    # The part that matched.
+    snippet: str
 
     @property
     def seq(self) -> int:
@@ -56,30 +63,37 @@ class Hit(msgspec.Struct, frozen=True):
 
 
 class Hits(list[Hit]):
-    """The events found, best first, and how far the index was behind the log when they were found."""
+    """The matching events, best first, and how far the index was behind the log at that time."""
 
-    behind: int = 0  # events not yet indexed
-    trouble: str = ""  # why the index could not catch up, when it could not
-    asked_nothing: bool = False  # the query has no word that says anything
-    excluded: tuple[
-        int, ...
-    ] = ()  # events that matched and were left out because the caller excluded them
-    missing: tuple[str, ...] = ()  # words of the query that no event within reach has
-    only_excluded: tuple[str, ...] = ()  # words that only excluded events have
-    spread: str = ""  # how many events have all words, and which of the hits these are
+    # Events not yet indexed.
+    behind: int = 0
+    # Why the index could not catch up, when it could not.
+    trouble: str = ""
+    # Whether the query has no word to search for.
+    asked_nothing: bool = False
+    # Events that matched and were left out because the caller excluded them.
+    excluded: tuple[int, ...] = ()
+    # Words of the query that no event within reach has.
+    missing: tuple[str, ...] = ()
+    # Words that only excluded events have.
+    only_excluded: tuple[str, ...] = ()
+    # How many events have all words, and which of the hits these are.
+    spread: str = ""
 
     @property
     def note(self) -> str:
-        """What to tell the reader about the answer; empty when there is nothing to say."""
+        """A text about the answer for its reader; empty when there is nothing to say."""
         if self.asked_nothing:
-            return "The query has no word to search for: words such as 'the' or 'what' count only within \"quotes\"."
+            return (
+                "The query has no word to search for: words such as 'the' or 'what' count only "
+                'within "quotes".'
+            )
         notes = [self.spread] if self.spread else []
         if self.missing:
             notes.append(f"no row contains: {', '.join(self.missing[:MOST_NAMED])}.")
         if self.only_excluded:
-            notes.append(
-                f"besides what the view shows, no row contains: {', '.join(self.only_excluded[:MOST_NAMED])}."
-            )
+            words = ", ".join(self.only_excluded[:MOST_NAMED])
+            notes.append(f"besides what the view shows, no row contains: {words}.")
         if self.behind:
             why = f" ({self.trouble})" if self.trouble else ""
             which = "newest event is" if self.behind == 1 else f"newest {self.behind:,} events are"
@@ -91,9 +105,12 @@ class Mentions(msgspec.Struct, frozen=True):
     """Every event that a query means, in order of seq."""
 
     seqs: tuple[int, ...]
-    has_all: bool  # whether each has all words of the query; else each has any of them
-    words: int  # words and phrases in the query
-    behind: int = 0  # events that are not indexed yet
+    # Whether each has all words of the query; else each has any of them.
+    has_all: bool
+    # Words and phrases in the query.
+    words: int
+    # Events that are not indexed yet.
+    behind: int = 0
 
 
 class IndexStats(msgspec.Struct, frozen=True):
@@ -131,7 +148,7 @@ class SearchIndex:
 
         Filters come as one value, or field by field (log/filters.py): session_id, agent_id,
         task_id, kind and role take a text or several; seq_range, created_from and created_to are
-        inclusive. `exclude` names events that are no use to the caller.
+        inclusive. `exclude` names events that are of no use to the caller.
         `per_session` is the most hits that one session may have. `patience` is how many seconds to
         wait for the index; without it, as long as its backlog is worth. A turn (what a person
         says, or a short reply) weighs `user_weight` times as much, and gets `flow` of the score of
@@ -153,11 +170,13 @@ class SearchIndex:
         hits.trouble = self._indexer.trouble
         try:
             self._find(hits, parsed, ranking, grant, filters, per_session)
-        except IndexUnavailable:  # damage that only reading brought to light
+        except IndexUnavailable:
+            # Reading has shown damage.
             self._indexer.discard(PATIENCE if patience is None else patience)
             hits.behind = self._freshen(grant, exclude, patience)
             hits.trouble = self._indexer.trouble
-            hits.clear()  # some may have been found before the damage was met
+            # Some hits may have been added before the damage.
+            hits.clear()
             self._find(hits, parsed, ranking, grant, filters, per_session)
         return hits
 
@@ -183,7 +202,8 @@ class SearchIndex:
         self._indexer.catch_up()
         try:
             return self._every(parsed, filters, any_word)
-        except IndexUnavailable:  # damage that only reading brought to light
+        except IndexUnavailable:
+            # Reading has shown damage.
             self._indexer.discard()
             self._indexer.catch_up()
             return self._every(parsed, filters, any_word)
@@ -236,7 +256,7 @@ class SearchIndex:
             )
             return sorted(search.every(parsed, any_word=any_word))
 
-    # freshness ------------------------------------------------------------------------------------------
+    # freshness ------------------------------------------------------------------------------------
 
     @property
     def indexed_seq(self) -> int:
@@ -248,14 +268,14 @@ class SearchIndex:
         return self._indexer.catch_up(timeout, progress)
 
     def discard(self, timeout: float | None = None) -> bool:
-        """Throw the index away; the next search builds it anew.
+        """Discard the index; the next search builds it again.
 
-        False when another process held it too long.
+        Returns False when another process held it too long.
         """
         return self._indexer.discard(timeout)
 
     def rebuild(self, progress: Progress | None = None) -> None:
-        """Build the index anew from the log."""
+        """Build the index again from the log."""
         self._indexer.discard()
         self._indexer.catch_up(progress=progress)
 
@@ -272,7 +292,7 @@ class SearchIndex:
         )
 
     def start(self) -> None:
-        """Keep the index close to the log from now on; else only searches do."""
+        """Keep the index up to date from now on; otherwise only searches do."""
         self._indexer.start()
 
     def notify(self) -> None:
@@ -280,63 +300,65 @@ class SearchIndex:
         self._indexer.notify()
 
     def close(self) -> None:
-        """Stop indexing, merges included; what is not indexed, the next search will have indexed."""
+        """Stop indexing, merges included. The next search indexes the rest."""
         self._indexer.close()
 
-    # notes ----------------------------------------------------------------------------------------------
+    # notes ----------------------------------------------------------------------------------------
 
     def notes(self, name: str) -> bytes | None:
-        """What was kept under a name; None when there is nothing, as after an erasure."""
+        """Data that was stored under a name; None if there is none, as after an erasure."""
         return self._indexer.notes(name)
 
     def keep_notes(self, name: str, data: bytes, is_valid: Callable[[], bool]) -> bool:
-        """Keep beside the index what was made from the log and can be made again, if it still
-        holds.
+        """Store data beside the index that was made from the log and can be made again, if it is
+        still valid.
         """
         return not self._log.read_only and self._indexer.keep_notes(name, data, is_valid)
 
-    # searching ------------------------------------------------------------------------------------------
+    # searching ------------------------------------------------------------------------------------
 
     def _freshen(self, grant: Grant, exclude: Collection[int], patience: float | None) -> int:
         """Wait for what this search may see; the number of events that are still missing."""
         last = self._log.awaited_seq(PATIENCE if patience is None else patience)
         until = self._indexer.current_until()
         if not self._is_current(until, last, grant, exclude):
-            is_reached = self._indexer.wait_for(
-                last, self._patience(until, last) if patience is None else patience
-            )
+            seconds = self._patience(until, last) if patience is None else patience
+            is_reached = self._indexer.wait_for(last, seconds)
             until = self._indexer.current_until()
             if not is_reached:
                 if until == 0 and self._indexer.trouble:
                     raise IndexUnavailable(self._indexer.trouble)
-                if grant == EVERYTHING:
-                    return last - until + self._log.backend.unread(last)
-                return sum(
-                    1 for _ in self._log.iterate(after=until, until=last, grant=grant)
-                ) + self._log.backend.unread(last)
+                missing = last - until
+                if grant != EVERYTHING:
+                    missing = sum(1 for _ in self._log.iterate(until, last, grant=grant))
+                return missing + self._log.backend.unread(last)
         behind = self._log.backend.unread(max(last, until))
         if behind:
-            self._indexer.start()  # for the next search; this one does not wait for other hosts
+            # This is for the next search. The current one does not wait for other hosts.
+            self._indexer.start()
         return behind
 
     def _patience(self, until: int, last: int) -> float:
         """How long to wait for the events behind `until`: longer when there is little to index."""
         if last - until > SHORT_EVENTS:
             return PATIENCE
-        size = "SELECT sum(length(content) + ifnull(payload_size, 0)) FROM event WHERE seq > ? AND seq <= ?"
-        ((backlog,),) = self._log.query(size, [until, last])
+        ((backlog,),) = self._log.query(
+            """SELECT sum(length(content) + ifnull(payload_size, 0)) FROM event
+            WHERE seq > ? AND seq <= ?""",
+            [until, last],
+        )
         return BUSY_PATIENCE if (backlog or 0) <= SHORT_BYTES else PATIENCE
 
-    def _is_current(self, known: int, last: int, grant: Grant, exclude: Collection[int]) -> bool:
-        """Whether everything new is nothing that this search could return, so that it need not wait
-        for a commit.
+    def _is_current(self, until: int, last: int, grant: Grant, exclude: Collection[int]) -> bool:
+        """Whether this search could return none of the new events, so that it need not wait for a
+        commit.
         """
-        if last <= known:
+        if last <= until:
             return True
-        if known == 0 or last - known > GLANCE:
+        if until == 0 or last - until > GLANCE:
             return False
         commit = self._indexer.newest()
-        new = [event for event in self._log.iterate(after=known, until=last) if event.is_searchable]
+        new = [event for event in self._log.iterate(after=until, until=last) if event.is_searchable]
         if not new and commit is not None:
             commit.current_until = max(commit.current_until, last)
         return all(event.seq in exclude or not grant.permits(event) for event in new)
@@ -357,54 +379,56 @@ class SearchIndex:
             search = RankedSearch(
                 commit.searcher, commit.counts, commit.known_forms, ranking, grant, filters
             )
-            found = search.find(parsed)
+            ranked = search.find(parsed)
             needles = [Needle.of(term) for term in language.terms_of(parsed)]
-            matches = (
-                found.matches
-                if per_session is None
-                else self._spread_out(found.matches, per_session)
-            )
+            matches = ranked.matches
+            if per_session is not None:
+                matches = self._spread_out(matches, per_session)
             for event, match in self._without_repeats(matches, grant, ranking.enough):
-                # BM25 depends on texts outside a grant, so a reader who is restricted gets the rank.
+                # BM25 depends on texts outside a grant, so a restricted reader gets the rank.
                 score = match.score if grant == EVERYTHING else 1 / (len(hits) + 1)
                 hits.append(_hit(event, score, match, commit, needles))
-        hits.excluded, hits.spread = found.excluded, _spread(found, hits)
-        hits.missing, hits.only_excluded = found.missing, found.only_excluded
+        hits.spread = _spread(ranked, hits)
+        hits.excluded = ranked.excluded
+        hits.missing = ranked.missing
+        hits.only_excluded = ranked.only_excluded
 
     def _spread_out(self, matches: Sequence[Match], most: int) -> list[Match]:
         """The best matches of each session."""
-        taken: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         sessions = self._log.column("session_id", [match.seq for match in matches])
-        kept = []
+        best = []
         for match in matches:
-            if (session := sessions.get(match.seq)) is not None and taken[session] < most:
-                taken[session] += 1
-                kept.append(match)
-        return kept
+            session = sessions.get(match.seq)
+            if session is not None and counts[session] < most:
+                counts[session] += 1
+                best.append(match)
+        return best
 
     def _without_repeats(
         self, matches: Sequence[Match], grant: Grant, k: int
     ) -> list[tuple[Event, Match]]:
         """The k best that say different things; those that nearly repeat a better one fill the
-        places that are left.
+        remaining places.
         """
         seen = Repeats()
-        kept: list[tuple[Event, Match]] = []
+        different: list[tuple[Event, Match]] = []
         repeats: list[tuple[Event, Match]] = []
         for at in range(0, len(matches), k):
             part = matches[at : at + k]
-            events = {
-                event.seq: event
-                for event in self._log.get_many([match.seq for match in part], grant)
-            }
+            rows = self._log.get_many([match.seq for match in part], grant)
+            events = {event.seq: event for event in rows}
             for match in part:
                 event = events.get(match.seq)
                 if event is None or not event.is_searchable:
                     continue
-                (repeats if seen.is_repeat(event.content) else kept).append((event, match))
-                if len(kept) == k:
-                    return kept
-        return [*kept, *repeats][:k]
+                if seen.is_repeat(event.content):
+                    repeats.append((event, match))
+                else:
+                    different.append((event, match))
+                if len(different) == k:
+                    return different
+        return [*different, *repeats][:k]
 
 
 def _spread(ranked: Ranked, hits: Sequence[Hit]) -> str:
@@ -432,12 +456,13 @@ def _spread(ranked: Ranked, hits: Sequence[Hit]) -> str:
 def _hit(
     event: Event, score: float, match: Match, commit: Commit, needles: Sequence[Needle]
 ) -> Hit:
-    # a reply that only made calls has no other words than its headline
-    shown = snippet(tokenize.without_colours(event.content or event.headline), needles)
-    if event.payload is not None and (
-        passage := commit.searcher.doc(match.address).get_first("passage")
-    ):
-        text = bytes(passage).decode()
-        from_start = text.startswith(event.content[:1_000])
-        shown = snippet(tokenize.without_colours(text), needles, from_start=from_start)
-    return Hit(event, score, shown)
+    # A reply that only made calls has no other words than its headline.
+    text = event.content or event.headline
+    from_start = True
+    if event.payload is not None:
+        passage = commit.searcher.doc(match.address).get_first("passage")
+        if passage:
+            text = bytes(passage).decode()
+            from_start = text.startswith(event.content[:1_000])
+    excerpt = snippet(tokenize.without_colours(text), needles, from_start=from_start)
+    return Hit(event, score, excerpt)

@@ -1,9 +1,9 @@
-"""What the search index makes of text: its fields, its words, and how an event becomes documents.
+"""Text as the search index reads it: its fields, its words, and how an event becomes documents.
 
-The same functions cut events and queries, so a query word is found exactly where a document word
-was made. Words are runs of letters and digits, lower case, without accents; an id, a date or a path
-is a run of words, looked up as a phrase. English words are kept a second time by their stem, and so
-are the parts of compounds (InternalError), which only complete words outrank.
+The same functions split events and queries, so a query word matches exactly the document words that
+were made the same way. Words are runs of letters and digits, lower case, without accents; an id, a
+date or a path is a run of words, looked up as a phrase. English words are kept a second time by
+their stem, and so are the parts of compounds (InternalError), which only complete words outrank.
 Scripts that do not put spaces between words (Chinese, Japanese, Korean, Thai and their like) are
 cut into overlapping pairs in a field of their own. The index stores no message text: only large
 bodies keep their passages, so that a hit deep inside one can show where it matched.
@@ -15,6 +15,7 @@ from the log.
 import datetime as dt
 import hashlib
 import re
+import string
 import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
@@ -22,70 +23,85 @@ from functools import lru_cache
 import tantivy
 
 from scroll_context.errors import PayloadDamaged, PayloadMissing
-from scroll_context.events import Event, Kind
+from scroll_context.events import Event
 from scroll_context.log import times
 from scroll_context.log.filters import LABELS
 from scroll_context.log.payloads import PayloadStore
+from scroll_context.search.turns import is_reply
 from scroll_context.text.stance import stance
 
 VERSION = 6
 
-PASSAGE = 64_000  # characters of a large body that make one document
-OVERLAP = (
-    200  # characters shared by neighbouring passages, so that a phrase across the cut is found
-)
-SHORTEST_STEMMED = 3  # letters
-SHORT_REPLY = 400  # characters
-SHORTEST_PART = 3  # letters of a compound's part that is looked for by itself
-LONGEST_COMPOUND = 80  # characters; longer ones (base64) have no parts
-LONGEST_WORD = 128  # bytes; longer runs (base64) are not words
+# Characters of a large body that make one document.
+PASSAGE = 64_000
+# Characters shared by neighbouring passages, so that a phrase across the cut matches.
+OVERLAP = 200
+# Letters of a word that has a stem.
+SHORTEST_STEMMED = 3
+# Letters of a compound's part that is indexed by itself.
+SHORTEST_PART = 3
+# Characters of a compound. Longer runs (base64) have no parts.
+LONGEST_COMPOUND = 80
+# Bytes of a word. Longer runs (base64) are not words.
+LONGEST_WORD = 128
 
 NOT_THE_USER = "user (not of this store)"
 """The label of events with role `user` that are not the user of this store speaking."""
 
 _SPACELESS = (
-    "\u0e00-\u0eff"  # Thai, Lao
-    "\u1000-\u109f"  # Myanmar
-    "\u1100-\u11ff"  # Hangul letters
-    "\u1780-\u17ff"  # Khmer
-    "\u3005-\u3007\u3041-\u30ff\u3100-\u318f\u31a0-\u31ff"  # kana, bopomofo, compatibility Hangul
-    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Han
-    "\uac00-\ud7ff"  # Hangul syllables
-    "\U00020000-\U0003ffff"  # rarer Han
+    # Thai, Lao.
+    "\u0e00-\u0eff"
+    # Myanmar.
+    "\u1000-\u109f"
+    # Hangul letters.
+    "\u1100-\u11ff"
+    # Khmer.
+    "\u1780-\u17ff"
+    # Kana, bopomofo, compatibility Hangul.
+    "\u3005-\u3007\u3041-\u30ff\u3100-\u318f\u31a0-\u31ff"
+    # Han.
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    # Hangul syllables.
+    "\uac00-\ud7ff"
+    # Rarer Han.
+    "\U00020000-\U0003ffff"
 )
 _RUN = re.compile(f"[{_SPACELESS}]+")
 _ESCAPES = re.compile(
-    "(?:\x1b\\[|\x9b)[0-?]*+[ -/]*+[@-~]"  # colours, cursor movements
-    "|\x1b\\][^\x07\x1b]*+(?:\x07|\x1b\\\\)?+"  # titles, links
+    # Colours and cursor movements.
+    "(?:\x1b\\[|\x9b)[0-?]*+[ -/]*+[@-~]"
+    # Titles and links.
+    "|\x1b\\][^\x07\x1b]*+(?:\x07|\x1b\\\\)?+"
     "|\x1b[ -/]*+[0-Z\\\\^-~]"
 )
-_UNIT = re.compile(
-    r"[0-9](%| %| percent\b|[A-Za-z]{1,4}\b)"
-)  # begins with the last digit, so that it is found fast
+# It begins with the last digit, which is quick to search for.
+_UNIT = re.compile(r"[0-9](%| %| percent\b|[A-Za-z]{1,4}\b)")
 _NUMBER = re.compile(r"[0-9]+(?:[.,][0-9]+)*")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _WORD_BEFORE = re.compile(r"[^\W_]{1,20}\Z")
 
 STOP_WORDS = frozenset(
-    """a about also am an and any are as at be because been being but by could did do does doing for from give had has
-    have having he her him his how i if in into is it its just let me my of on or our please she should so some such
-    tell than that the their them then there these they this those to too very was we were what when where which while
-    who whom whose why with would you your yours can not""".split()
+    """a about also am an and any are as at be because been being but by could did do does doing
+    for from give had has have having he her him his how i if in into is it its just let me my
+    of on or our please she should so some such tell than that the their them then there these
+    they this those to too very was we were what when where which while who whom whose why with
+    would you your yours can not""".split()
 )
 WEAK_WORDS = STOP_WORDS | frozenset(
-    """above across again against all almost along already although always among another anyone anything around away
-    back before after below between beyond both down during each either else enough ever every everything few further
-    get go going got here like made make many may maybe might more most much must neither never next no none nor nothing
-    now off once one only onto other others out over own per quite rather really same shall since someone something
-    sometimes still though through throughout together toward towards under unless until up upon us using various via
-    want well whatever whenever whether will within without yes yet
-    ask asked aspects chat chats comprehensive conversation conversations cover covered detail details different discuss
-    discussed discussion discussions including interactions involving item items know list mention mentioned order
-    overview question questions recall regarding related remember remind said say session sessions summarise summarize
-    summary talk talked talking told""".split()
+    """above across again against all almost along already although always among another anyone
+    anything around away back before after below between beyond both down during each either
+    else enough ever every everything few further get go going got here like made make many may
+    maybe might more most much must neither never next no none nor nothing now off once one only
+    onto other others out over own per quite rather really same shall since someone something
+    sometimes still though through throughout together toward towards under unless until up upon
+    us using various via want well whatever whenever whether will within without yes yet ask
+    asked aspects chat chats comprehensive conversation conversations cover covered detail
+    details different discuss discussed discussion discussions including interactions involving
+    item items know list mention mentioned order overview question questions recall regarding
+    related remember remind said say session sessions summarise summarize summary talk talked
+    talking told""".split()
 )
-"""What a whole question is made of besides its subject: grammar, and words for conversing itself.
-"""
+"""The words of a question besides its subject: grammar, and words for conversing itself."""
 
 
 def _analyzer(tokenizer: tantivy.Tokenizer, *filters: tantivy.Filter) -> tantivy.TextAnalyzer:
@@ -111,18 +127,18 @@ def schema() -> tantivy.Schema:
     builder = tantivy.SchemaBuilder()
     builder.add_text_field("text", tokenizer_name="words")
     builder.add_text_field("stems", tokenizer_name="stems", index_option="freq")
-    builder.add_text_field("signs", tokenizer_name="split", index_option="basic")  # C++, F#
-    builder.add_text_field("pairs", tokenizer_name="split")  # scripts without spaces
+    # Words such as C++ and F#.
+    builder.add_text_field("signs", tokenizer_name="split", index_option="basic")
+    # Scripts without spaces.
+    builder.add_text_field("pairs", tokenizer_name="split")
     for name in LABELS:
         builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
     builder.add_unsigned_field("seq", indexed=True, fast=True)
-    builder.add_unsigned_field(
-        "answers", fast=True
-    )  # the user turn that this replies to; its own seq for a user turn
+    # The user turn that this replies to; its own seq for a user turn.
+    builder.add_unsigned_field("answers", fast=True)
     builder.add_unsigned_field("created", fast=True)
-    builder.add_unsigned_field(
-        "stance", fast=True
-    )  # of a user turn: 2 a standing instruction, 1 a preference
+    # 2 for a user turn with a standing instruction, 1 for one with a preference.
+    builder.add_unsigned_field("stance", fast=True)
     builder.add_text_field("mark", tokenizer_name="raw", index_option="basic")
     builder.add_unsigned_field("upto", fast=True)
     builder.add_bytes_field("chain", stored=True)
@@ -140,19 +156,19 @@ def register(index: tantivy.Index) -> None:
     index.register_tokenizer("split", _SPLIT)
 
 
-# words --------------------------------------------------------------------------------------------------
+# words --------------------------------------------------------------------------------------------
 
 
 def normal(text: str) -> str:
-    """Text as the index reads it: without colours, and with plain letters for full-width ones, and
-    so on.
+    """Text as the index reads it: without colours, and with plain letters in place of full-width
+    ones and other variants.
     """
     text = without_colours(text)
     return text if text.isascii() else unicodedata.normalize("NFKC", text)
 
 
 def without_colours(text: str) -> str:
-    """Text without the escape sequences of terminals, which would stick to its words."""
+    """Text without the escape sequences of terminals, which would become parts of its words."""
     return _ESCAPES.sub("", text) if "\x1b" in text or "\x9b" in text else text
 
 
@@ -188,20 +204,22 @@ def signs(text: str) -> list[str]:
     return [word for _, word in sorted(places)]
 
 
-# A byte for each character: digits are 0, letters a or A, everything but % is a space. What is
-# looked for in texts is rare, and finding its kinds takes a tenth of the time of a pattern.
-_KINDS = bytes(
-    ord("0")
-    if 48 <= code < 58
-    else ord("A")
-    if 65 <= code < 91
-    else ord("a")
-    if 97 <= code < 123
-    else code
-    if code == ord("%")
-    else ord(" ")
-    for code in range(256)
-)
+def _kind(character: str) -> str:
+    """The kind of a character.
+
+    Quantities and compounds are rare in texts, and finding them in a text of kinds takes a tenth of
+    the time that a pattern takes.
+    """
+    if character in string.digits:
+        return "0"
+    if character in string.ascii_uppercase:
+        return "A"
+    if character in string.ascii_lowercase:
+        return "a"
+    return "%" if character == "%" else " "
+
+
+_KINDS = "".join(_kind(chr(code)) for code in range(256)).encode()
 
 
 def kinds(text: str) -> bytes:
@@ -240,8 +258,8 @@ def _digits_before_units(text: str, kinds_of_text: bytes) -> list[int]:
 
 
 def _places(kinds_of_text: bytes, pattern: bytes) -> list[int]:
-    # From the end: the search then looks for the first character of the pattern, a digit, which is
-    # rarer than a letter.
+    # From the end: the search then starts with the first character of the pattern, a digit, which
+    # is rarer than a letter.
     places = []
     at = kinds_of_text.rfind(pattern)
     while at >= 0:
@@ -277,17 +295,18 @@ def compounds(text: str, kinds_of_text: bytes | None = None) -> list[str]:
             if end - start <= LONGEST_COMPOUND:
                 words[text[start:end]] = None
             at = kinds_of_text.find(pattern, end)
-    return [parts for word in words if (parts := " ".join(_parts(word)))]
-
-
-def _parts(word: str) -> list[str]:
-    return [part for part in _PART.findall(word) if len(part) >= SHORTEST_PART]
+    compounds = []
+    for word in words:
+        parts = [part for part in _PART.findall(word) if len(part) >= SHORTEST_PART]
+        if parts:
+            compounds.append(" ".join(parts))
+    return compounds
 
 
 @lru_cache(maxsize=1 << 16)
 def stem(word: str) -> str:
-    """What the grammatical forms of an English word share; empty for an id, a number or a short
-    word, without forms.
+    """The part that the grammatical forms of an English word share; empty for an id, a number or
+    a short word, which have no forms.
     """
     has_forms = len(word) >= SHORTEST_STEMMED and word.isascii() and word.isalpha()
     return _STEMMER.analyze(word)[0] if has_forms else ""
@@ -303,14 +322,13 @@ def is_inflection(word: str, other: str) -> bool:
     pairs_of_letters = enumerate(zip(word, other, strict=False))
     shorter = min(len(word), len(other))
     common = next((at for at, (a, b) in pairs_of_letters if a != b), shorter)
-    doubled = word[common - 1 : common]  # run and running
-    endings = (word[common:], other[common:])
-    return all(
-        ending in _INFLECTIONS or ending in (f"{doubled}ed", f"{doubled}ing") for ending in endings
-    )
+    # "run" and "running" differ in a doubled letter too.
+    doubled = word[common - 1 : common]
+    endings = {word[common:], other[common:]}
+    return endings <= _INFLECTIONS | {f"{doubled}ed", f"{doubled}ing"}
 
 
-# values -------------------------------------------------------------------------------------------------
+# values -------------------------------------------------------------------------------------------
 
 
 def exact(value: str) -> str:
@@ -320,23 +338,24 @@ def exact(value: str) -> str:
 
 @lru_cache(maxsize=1 << 10)
 def _exactly(*values: str) -> tuple[str, ...]:
-    """The same for several ids, which are mostly those of the event before."""
+    """The same for several ids, which are mostly those of the previous event."""
     return tuple(map(exact, values))
 
 
-_DIGITS = 19  # year to second, and the second to five places
+# Digits of a time: from the year to the second, and five places of the second.
+_DIGITS = 19
 
 
 def created_key(created_at: str) -> int:
     """A time as a number that sorts as the text does: its digits as written, whatever the zone."""
     try:
         at = dt.datetime.fromisoformat(created_at)
-    except ValueError:  # not from us: no time filter finds it
+    except ValueError:
+        # It is not a time of ours, and no time filter matches it.
         return 0
     day = (at.year * 100 + at.month) * 100 + at.day
-    return (
-        ((day * 100 + at.hour) * 100 + at.minute) * 100 + at.second
-    ) * 100_000 + at.microsecond // 10
+    second = ((day * 100 + at.hour) * 100 + at.minute) * 100 + at.second
+    return second * 100_000 + at.microsecond // 10
 
 
 def created_bound(text: str, *, upper: bool) -> int:
@@ -345,24 +364,7 @@ def created_bound(text: str, *, upper: bool) -> int:
     return int(digits.ljust(_DIGITS, "9" if upper else "0"))
 
 
-# documents ----------------------------------------------------------------------------------------------
-
-_NOT_REPLIES = frozenset({Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.CELL, Kind.OBSERVATION})
-
-
-def is_user_turn(event: Event) -> bool:
-    """Whether a human speaks, which weighs more in any conversation, an imported one too."""
-    return event.is_turn and event.is_searchable
-
-
-def is_reply(event: Event) -> bool:
-    """Whether an event speaks to the user, and so may lend weight to the turn that it answers."""
-    return event.role == "assistant" and event.kind not in _NOT_REPLIES
-
-
-def is_short_reply(event: Event) -> bool:
-    """Whether a reply is as short as what people say to each other, and makes no calls."""
-    return len(event.content) <= SHORT_REPLY and not event.metadata.get("tool_calls")
+# documents ----------------------------------------------------------------------------------------
 
 
 def documents(event: Event, answers: int, payloads: PayloadStore) -> Iterator[tantivy.Document]:
@@ -382,7 +384,8 @@ def documents(event: Event, answers: int, payloads: PayloadStore) -> Iterator[ta
             document = _document(event, answers, passage, *titles)
             document.add_bytes("passage", passage.encode())
             yield document
-    except (PayloadMissing, PayloadDamaged, OSError):  # its preview is all that is left of it
+    except (PayloadMissing, PayloadDamaged, OSError):
+        # Only its preview is left.
         yield _document(event, answers, event.content, event.name, event.headline)
 
 
@@ -423,10 +426,12 @@ def _add_text(document: tantivy.Document, text: str) -> None:
     if units:
         document.add_text("text", " ".join(units))
     # Parts are found like other forms of a word; only complete words count as written.
-    if parts := compounds(text, kinds_of_text):
+    parts = compounds(text, kinds_of_text)
+    if parts:
         document.add_text("stems", " ".join(parts))
-    if found := signs(text) + percentages:
-        document.add_text("signs", " ".join(found))
+    signed_words = signs(text) + percentages
+    if signed_words:
+        document.add_text("signs", " ".join(signed_words))
 
 
 def _passages(pieces: Iterator[str]) -> Iterator[str]:

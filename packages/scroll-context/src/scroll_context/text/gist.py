@@ -1,11 +1,11 @@
-"""An extract of a long stretch: its most telling sentences, spread evenly over it, in their own
+"""An extract of a long stretch: its most informative sentences, spread evenly over it, in their own
 words and order.
 
-The stretch is cut into as many parts as sentences fit, each part gives its best sentence, and what
-room is left goes round once more. A sentence is telling when it has the words that recur in the
-stretch without being everywhere in it, and names, numbers and dates; words that an earlier choice
-has said count less, and near-duplicates are folded into the first of them. No sentence is written
-by us: each one stands with the seq that it comes from.
+The stretch is divided into as many parts as sentences fit, each part gives its best sentence, and
+the best of the rest fill the remaining room. A sentence is informative when it has the words that
+recur in the stretch without being everywhere in it, and names, numbers and dates; words of earlier
+choices count less, and near-duplicates are folded into the first of them. Scroll writes no sentence
+itself: each one is shown with the seq that it comes from.
 """
 
 import math
@@ -19,18 +19,27 @@ from scroll_context.text.similar import Folder
 from scroll_context.text.words import STOP_WORDS, body, clip, prose, sentences, stem, words
 from scroll_context.work import check as check_work
 
-READ = 8_000  # characters of a turn that are looked at
-SENTENCE = 240  # characters of a sentence at most
-FEWEST = 3  # words with a meaning in a sentence
-TYPICAL = 150  # characters of the sentence that a part gives, with its seq
-SEQ = 8  # characters of a seq and what sets it off
-SHORTEST = 60  # characters; a smaller rest of the room stays empty
-SAID = 0.5  # what is left of the weight of a word that was chosen once
+# Characters of a turn that are read.
+READ = 8_000
+# Characters of a sentence at most.
+SENTENCE = 240
+# Words with a meaning in a sentence, at least.
+FEWEST = 3
+# Characters of the sentence that a part gives, with its seq.
+TYPICAL = 150
+# Characters of a seq and the marks around it.
+SEQ = 8
+# Characters of a sentence at least; a smaller room stays empty.
+SHORTEST = 60
+# Factor of a word's weight after each sentence that has it.
+REPEATED = 0.5
 
-_FACT = re.compile(r"\d|(?<=[\w,;] )[A-Z][a-z]+")  # a number, or a name inside a sentence
+# A number, or a name inside a sentence.
+_FACT = re.compile(r"\d|(?<=[\w,;] )[A-Z][a-z]+")
 _REQUEST = re.compile(
     r"(?:,|;| -| –| —) ?(?:so |and |but |then )?"
-    r"(?:(?:can|could|would|will|do|does|did|should|is|are) (?:you|i|we|it|this|that|there|someone|anyone)|"
+    r"(?:(?:can|could|would|will|do|does|did|should|is|are) "
+    r"(?:you|i|we|it|this|that|there|someone|anyone)|"
     r"(?:how|what|what's|which|where|why|any)) [^,;]*(?:,[^,;]*)?\?\W*\Z",
     re.IGNORECASE,
 )
@@ -67,26 +76,27 @@ def gist(
     stretch = list(turns)
     count = max(1, min(len(stretch), chars // typical))
     parts: list[list[_Sentence]] = [[] for _ in range(count)]
-    known: dict[tuple[str, ...], _Sentence] = {}
+    by_words: dict[tuple[str, ...], _Sentence] = {}
     for position, (seq, text) in enumerate(stretch):
         check_work()
-        for sentence in sentences(prose(body(text[:READ]))):
-            found = words(sentence)
-            stems = frozenset(map(stem, found)) - _STOP_STEMS
+        for sentence_text in sentences(prose(body(text[:READ]))):
+            its_words = tuple(words(sentence_text))
+            stems = frozenset(map(stem, its_words)) - _STOP_STEMS
             if len(stems) < FEWEST:
                 continue
-            if (one := known.get(tuple(found))) is not None:
-                one.repeats += 1
+            earlier = by_words.get(its_words)
+            if earlier is not None:
+                earlier.repeats += 1
                 continue
-            one = known[tuple(found)] = _Sentence(len(known), seq, sentence, stems)
-            parts[position * count // len(stretch)].append(one)
-    chosen = sorted(
-        _chosen(parts, len(stretch), chars, frozenset(favour)), key=lambda one: one.order
-    )
-    return [Extract(one.seq, one.text, one.repeats) for one in chosen]
+            sentence = _Sentence(len(by_words), seq, sentence_text, stems)
+            by_words[its_words] = sentence
+            parts[position * count // len(stretch)].append(sentence)
+    chosen = _choose(parts, len(stretch), chars, frozenset(favour))
+    chosen.sort(key=lambda sentence: sentence.order)
+    return [Extract(sentence.seq, sentence.text, sentence.repeats) for sentence in chosen]
 
 
-def _chosen(
+def _choose(
     parts: list[list[_Sentence]], turns: int, chars: int, favour: frozenset[str]
 ) -> list[_Sentence]:
     weights = _weights(parts, turns)
@@ -94,55 +104,61 @@ def _chosen(
     chosen: list[_Sentence] = []
     room = chars
 
-    def score(one: _Sentence) -> tuple[float, int]:
-        worth = sum(weights[word] for word in one.stems) / math.sqrt(len(one.stems) + 4)
-        facts = min(3, len(_FACT.findall(one.text)))
-        return worth * (1 + 0.15 * facts) * (3 if favour & one.stems else 1), -one.order
+    def score(sentence: _Sentence) -> tuple[float, int]:
+        worth = sum(weights[word] for word in sentence.stems) / math.sqrt(len(sentence.stems) + 4)
+        facts = min(3, len(_FACT.findall(sentence.text)))
+        preference = 3 if favour & sentence.stems else 1
+        return worth * (1 + 0.15 * facts) * preference, -sentence.order
 
-    def take(one: _Sentence, allowance: int) -> int:
-        """Choose a sentence unless it repeats one; the characters that it takes are returned."""
-        group, is_first = alike.add(one.text)
+    def take(sentence: _Sentence, allowance: int) -> int:
+        """Choose a sentence unless it repeats another, and return the characters that it takes."""
+        group, is_first = alike.add(sentence.text)
         if not is_first:
-            chosen[group].repeats += 1 + one.repeats
+            chosen[group].repeats += 1 + sentence.repeats
             return 0
-        one.text = clip(_statement(one.text), min(SENTENCE, allowance))
-        chosen.append(one)
-        for word in one.stems:
-            weights[word] *= SAID
-        return len(one.text) + SEQ
+        sentence.text = clip(_statement(sentence.text), min(SENTENCE, allowance))
+        chosen.append(sentence)
+        for word in sentence.stems:
+            weights[word] *= REPEATED
+        return len(sentence.text) + SEQ
 
     for number, part in enumerate(parts):
         allowance = room // (len(parts) - number) - SEQ
-        for one in sorted(part, key=score, reverse=True) if allowance >= SHORTEST else ():
-            part.remove(one)
-            if taken := take(one, allowance):
-                room -= taken
+        if allowance < SHORTEST:
+            continue
+        for sentence in sorted(part, key=score, reverse=True):
+            part.remove(sentence)
+            size = take(sentence, allowance)
+            room -= size
+            if size:
                 break
-    for one in sorted((one for part in parts for one in part), key=score, reverse=True):
+    rest = [sentence for part in parts for sentence in part]
+    for sentence in sorted(rest, key=score, reverse=True):
         if room < SHORTEST + SEQ:
             break
-        room -= take(one, room - SEQ)
+        room -= take(sentence, room - SEQ)
     return chosen
 
 
 def _statement(sentence: str) -> str:
-    """What a sentence states, without the request at its end: "I run 5 km a day, can you make a
-    plan?".
+    """The statement of a sentence, without the request at its end: "I run 5 km a day, can you make
+    a plan?".
     """
-    asked = _REQUEST.search(sentence)
-    if (
-        asked
-        and len({word for word in words(sentence[: asked.start()]) if word not in STOP_WORDS})
-        > FEWEST
-    ):
-        return sentence[: asked.start()] + "…"
-    return sentence
+    request = _REQUEST.search(sentence)
+    if request is None:
+        return sentence
+    statement = sentence[: request.start()]
+    content_words = set(words(statement)) - STOP_WORDS
+    return statement + "…" if len(content_words) > FEWEST else sentence
 
 
 def _weights(parts: Sequence[Sequence[_Sentence]], turns: int) -> dict[str, float]:
     """Words that recur without being everywhere weigh most."""
-    held = Counter(word for part in parts for one in part for word in one.stems)
+    counts: Counter[str] = Counter()
+    for part in parts:
+        for sentence in part:
+            counts.update(sentence.stems)
     return {
         word: math.log(1 + count) * math.log(1 + (turns + 1) / count)
-        for word, count in held.items()
+        for word, count in counts.items()
     }

@@ -2,7 +2,7 @@
 
 A value takes two bytes of text and sixty of memory: 58 kB of gzip held 60 MB of `[],[],…`, which
 took 2.8 GB to parse. So values are counted first, and a text with too many is refused. Counting
-costs little: commas and brackets are counted as they are, and only a text with many is looked at
+costs little: commas and brackets are counted as they are, and only a text with many is read
 closely, without those inside strings.
 """
 
@@ -10,8 +10,10 @@ import json
 import re
 from typing import Any
 
-MOST_VALUES = 1_000_000  # of one line, or of one column of a database
-BYTES_A_VALUE = 16  # of a document: fewer are refused when the document has more than MOST_VALUES
+# Values of one line, or of one column of a database.
+MOST_VALUES = 1_000_000
+# Bytes per value of a document. A document with more than MOST_VALUES values needs at least this.
+BYTES_A_VALUE = 16
 
 _MARKS = re.compile(r'["\[{,]')
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
@@ -56,5 +58,5 @@ def bounded_loads(text: str | bytes, most: int = MOST_VALUES) -> Any:
 
 
 def most_in_document(text: str) -> int:
-    """How many values a whole document may hold."""
+    """How many values a complete document may hold."""
     return max(MOST_VALUES, len(text) // BYTES_A_VALUE)

@@ -7,22 +7,29 @@ import re
 from collections.abc import Callable
 
 _ESCAPES = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and cursor moves
+    # Colours and cursor moves.
+    r"\x1b\[[0-?]*[ -/]*[@-~]"
     # commands to the terminal, such as writing the clipboard
     r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"
     r"|\x1b[ -/]*[0-~]?"
 )
 _UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control codes, except tab and newline
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f"  # marks that turn the direction of text around
-    "\u200b\u2028\u2029\u2060-\u2065\ufeff\ufff0-\ufffb"  # separators and marks without width
-    "\xad\u034f\u17b4\u17b5\u180b-\u180f"  # soft hyphens, grapheme joiners, inherent vowels
-    "\u115f\u1160\u3164\uffa0"  # Hangul fillers, which are letters without a shape
+    # Control codes, except tab and newline.
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"
+    # Marks that turn the direction of text around.
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f"
+    # Separators and marks without width.
+    "\u200b\u2028\u2029\u2060-\u2065\ufeff\ufff0-\ufffb"
+    # Soft hyphens, grapheme joiners, inherent vowels.
+    "\xad\u034f\u17b4\u17b5\u180b-\u180f"
+    # Hangul fillers, which are letters without a shape.
+    "\u115f\u1160\u3164\uffa0"
     # variation selectors and tags, which spell text that is not shown
     "\ufe00-\ufe0d\U000e0000-\U000e0fff"
     # format marks of shorthand and of musical notation
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
-    "\ud800-\udfff]"  # halves of characters
+    # Halves of characters.
+    "\ud800-\udfff]"
 )
 _JOINERS = re.compile("[\u200c\u200d\ufe0e\ufe0f]+")
 """Marks that Persian, Hindi and emoji need behind a letter.
@@ -46,7 +53,7 @@ def visible_json(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without escape sequences, control codes, direction marks and invisible characters."""
+    """The text without escape sequences, control codes, direction marks and invisible marks."""
     if text.isascii() and text.isprintable():
         return text
     return _replaced(_ESCAPES.sub("", text), lambda _: "")

@@ -12,16 +12,19 @@ from functools import cached_property, lru_cache
 
 from scroll_context.text.words import STOP_WORDS, stem, words
 
-SHINGLE = 3  # words, as `_Text.shingles` puts them together
-SAME = 0.85  # share of common shingles from which two texts are near-duplicates
-BANDS = 6  # least hashes by which near-duplicates find each other
-# characters of a near-duplicate at its beginning, middle or end, of which the other has some
+# Words of a shingle; `_Text.shingles` makes them.
+SHINGLE = 3
+# Share of common shingles from which two texts are near-duplicates.
+SAME = 0.85
+# Least hashes by which a near-duplicate is looked up.
+BANDS = 6
+# Characters at the beginning, middle or end of a text. A near-duplicate has at least one of these.
 GLANCE = 24
-READ = 4_000  # characters of a text that are compared
+# Characters of a text that are compared.
+READ = 4_000
 
-_LENGTHS = -math.log(
-    SAME
-)  # of near-duplicates lie at most one step of this apart, by their logarithm
+# The logarithms of the lengths of near-duplicates differ by at most this.
+_LENGTH_STEP = -math.log(SAME)
 _NUMBER = re.compile(r"\d[\d.,:/-]*")
 
 
@@ -31,7 +34,7 @@ def _word_hash(word: str) -> int:
 
 
 class _Text:
-    """A text, and what it is compared by, made when it is first needed."""
+    """A text, with its shingles and numbers, which are made when they are first needed."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -43,7 +46,7 @@ class _Text:
         if len(hashes) <= SHINGLE:
             return frozenset((hash(tuple(hashes)),))
         runs = zip(hashes, hashes[1:], hashes[2:], strict=False)
-        # Tuples of whole numbers hash alike in every process, unlike texts.
+        # Tuples of integers hash alike in every process, unlike texts.
         return frozenset(map(hash, runs))
 
     @cached_property
@@ -84,7 +87,7 @@ class Folder:
 
 
 class Repeats:
-    """Which of several texts nearly repeat an earlier one. Most texts differ at a glance."""
+    """Finds texts that nearly repeat an earlier one. A short comparison tells most texts apart."""
 
     def __init__(self) -> None:
         self._by_length: dict[int, list[_Text]] = {}
@@ -92,7 +95,7 @@ class Repeats:
     def is_repeat(self, text: str) -> bool:
         """Whether an earlier text was nearly the same; else this one is remembered."""
         new = _Text(text)
-        place = int(math.log(len(text) + 1) / _LENGTHS)
+        place = int(math.log(len(text) + 1) / _LENGTH_STEP)
         near = [
             other for at in (place - 1, place, place + 1) for other in self._by_length.get(at, ())
         ]

@@ -1,13 +1,13 @@
-"""Distinctive terms: what a session was about, told by the words that set it apart from the others.
+"""Distinctive terms: the words that set a session apart from the others, and so say what it was
+about.
 
-A term is a run of one to three words without a stop word or punctuation inside. What counts is in
-how many of the user's turns it occurs: in the session, in everything else, and in the neighbouring
+A term is a run of one to three words without a stop word or punctuation inside. It is rated by the
+number of the user's turns that have it: in the session, in everything else, and in the neighbouring
 sessions (Dunning's log-likelihood ratio). The first terms of a session set it apart from all
 others; the rest set it apart from its neighbours, which tend to share a subject. Counting is
-incremental: a session is counted once, and when it is closed only its `KEPT` most frequent terms
-stay in memory. Everything is a pure function of the turns in their order. Counts are kept on disk
-(session/history.py): what changes them needs a new NOTES_VERSION there.
-"""
+incremental: a session is counted once, and when it is closed only its `MOST_TERMS` most frequent
+terms stay in memory. Everything is a pure function of the turns in their order. Counts are stored
+on disk (session/history.py): a change that alters them needs a new NOTES_VERSION there."""
 
 import math
 import re
@@ -20,28 +20,36 @@ import msgspec
 
 from scroll_context.text.words import STOP_WORDS, WORD, body, clip, prose, sentences, stem, words
 
-KEPT = 300  # terms of a session that are counted on after it is closed
-LONGEST = 3  # words of a term
-NEIGHBOURS = 4  # sessions before and after
-READ = 20_000  # characters of a turn that are looked at; what is longer was pasted
-WIDTH = 7  # terms of a session
-TITLE = 80  # characters
-FIRST_TURNS = 4  # after which no title is looked for if there is one
+# Terms of a session that stay counted after it is closed.
+MOST_TERMS = 300
+# Words of a term.
+LONGEST = 3
+# Neighbouring sessions on each side.
+NEIGHBOURS = 4
+# Characters of a turn that are read. The rest of a longer one was pasted.
+READ = 20_000
+# Terms that describe a session.
+WIDTH = 7
+# Characters of a title.
+TITLE = 80
+# After this many turns, the best title so far is taken.
+FIRST_TURNS = 4
 
-APART_FROM_ALL = 6.6  # log-likelihood ratios, which one in a hundred terms would reach by chance,
-APART_FROM_NEIGHBOURS = 5.0  # one in forty,
-APART_AT_LEAST = 3.8  # one in twenty
+# Least log-likelihood ratios. By chance, one in a hundred, in forty, in twenty terms reaches them.
+APART_FROM_ALL = 6.6
+APART_FROM_NEIGHBOURS = 5.0
+APART_AT_LEAST = 3.8
 
 _BREAK = re.compile(r"[^\w\s'’+#-]+|\n")
-_HAN = re.compile(
-    "[\u3400-\u4dbf\u4e00-\u9fff]{2,}|[\u30a0-\u30ff]{3,}"
-)  # and katakana, which writes names
-_END = " . "  # in place of what ends a run of words: a word that is none
+# Han, and katakana, which writes names.
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]{2,}|[\u30a0-\u30ff]{3,}")
+# Replaces everything that ends a run of words. It is not a word itself.
+_END = " . "
 _SPACELESS = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
 _READABLE = re.compile(
     r"(?=.*(?:[^\W\d_]{3}|[\u3400-\u9fff]{2}))(?!.*[²³¹⁰-₟])(?!.*[a-z].*[α-ω])(?!.*[α-ω].*[a-z]).+"
 )
-"""A word with three letters in a row that is no piece of a formula."""
+"""A word with three letters in a row that is not a piece of a formula."""
 _FILLERS = frozenset(
     map(
         stem,
@@ -52,7 +60,7 @@ _FILLERS = frozenset(
         messages chat conversation prompt""".split(),
     )
 )
-"""Words that people use whatever they speak about; a term of nothing else says nothing."""
+"""Words that people use on any subject; a term needs another word."""
 _FORMULA_PIECE = re.compile(r".*_$|^(?:a?r?c?(?:sin|cos|tan|ln|log|in|os|an)[xyzt])$")
 _VERB_LIKE = re.compile(r"\w{2}(?:ing|ed|ly)\Z")
 
@@ -65,18 +73,22 @@ class TermTable:
 
     def __init__(self) -> None:
         self._sessions: list[_Counts] = []
-        self._closed: Counter[str] = Counter()  # turns of the closed sessions, by term
-        self._turns = 0  # of all sessions
-        self._turns_with: Counter[str] = Counter()  # turns of all sessions, by stem
-        self._rarities = _Rarities(1, self._turns_with)  # of stems, since the last turn was counted
+        # Turns of the closed sessions, by term.
+        self._closed: Counter[str] = Counter()
+        # Turns of all sessions.
+        self._turns = 0
+        # Turns of all sessions, by stem.
+        self._turns_with: Counter[str] = Counter()
+        # Rarities of stems since the last turn was counted.
+        self._rarities = _Rarities(1, self._turns_with)
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def add(self, turns: Iterable[str] = ()) -> int:
-        """Begin a session with these turns of the user, and close the one before.
+        """Begin a session with these turns of the user, and close the previous one.
 
-        Its number is returned.
+        Returns its number.
         """
         self._append(_Counts())
         self.extend(turns)
@@ -95,9 +107,12 @@ class TermTable:
         if self._sessions:
             closed = self._sessions[-1]
             closed.close()
-            # of a single turn, all counts are 1, and a list is counted much faster than a mapping
-            # is added
-            self._closed.update(list(closed.turns_with) if closed.turns == 1 else closed.turns_with)
+            # All counts of a single turn are 1, and counting a list is much faster than adding a
+            # mapping.
+            if closed.turns == 1:
+                self._closed.update(list(closed.turns_with))
+            else:
+                self._closed.update(closed.turns_with)
         self._sessions.append(counts)
 
     def extend(self, turns: Iterable[str]) -> None:
@@ -112,19 +127,20 @@ class TermTable:
         """The terms that tell this session from the others.
 
         Of seven, the first three are apart from all sessions, the next from the neighbours. A
-        session that is like the others, or the only one, is told by its most frequent terms.
+        session that is like the others, or the only one, is described by its most frequent terms.
         """
         own = self._sessions[number]
         candidates = self._candidates(own)
-        is_closed = (
-            number < len(self._sessions) - 1
-        )  # then its own turns are counted among the closed ones
-        counted = {
-            key: n
-            for _, _, key in candidates
-            if (n := self._closed[key] - is_closed * own.turns_with[key])
-        }
-        from_all = _scored(candidates, own.turns, counted, self._turns - own.turns)
+        # The turns of a closed session are counted among the closed ones.
+        is_closed = number < len(self._sessions) - 1
+        elsewhere = {}
+        for _, _, key in candidates:
+            count = self._closed[key]
+            if is_closed:
+                count -= own.turns_with[key]
+            if count:
+                elsewhere[key] = count
+        from_all = _scored(candidates, own.turns, elsewhere, self._turns - own.turns)
         near = self._sessions[max(0, number - NEIGHBOURS) : number]
         near += self._sessions[number + 1 : number + 1 + NEIGHBOURS]
         nearby: dict[str, int] = {}
@@ -151,8 +167,8 @@ class TermTable:
         are left out.
         """
         turns_with, spellings, rarities = own.turns_with, own.spellings, self._rarities
-        whole = math.log(self._turns + 1)
-        found = []
+        most_rarity = math.log(self._turns + 1)
+        candidates = []
         for key in own.most_frequent():
             parts = key.split(" ")
             rarity = 0.0
@@ -160,17 +176,18 @@ class TermTable:
                 rarity += rarities[part]
             if rarity > 0 and not _FILLERS.issuperset(parts):
                 length = len(parts)
-                weight = (1 + 0.35 * (length - 1)) * rarity / length / whole
-                if verbs := _verbs(spellings[key]):
+                weight = (1 + 0.35 * (length - 1)) * rarity / length / most_rarity
+                verbs = _verbs(spellings[key])
+                if verbs:
                     weight *= 0.4**verbs
-                found.append((turns_with[key], weight, key))
-        return found
+                candidates.append((turns_with[key], weight, key))
+        return candidates
 
 
 class _Rarities(dict[str, float]):
     """How rare words are among so many turns, by stem.
 
-    A piece of a formula makes its whole term worthless.
+    A piece of a formula makes its term worthless.
     """
 
     def __init__(self, turns: int, turns_with: Mapping[str, int]) -> None:
@@ -184,9 +201,12 @@ class _Rarities(dict[str, float]):
         return rare
 
 
-_Word = tuple[str, str]  # its stem, and how it is written
-_Candidate = tuple[int, float, str]  # turns with a term, its weight, its key
-_Scored = tuple[float, float, str]  # a ratio or a count, the score, the key
+# The stem of a word, and how it is written.
+_Word = tuple[str, str]
+# The number of turns with a term, its weight and its key.
+_Candidate = tuple[int, float, str]
+# The ratio or count of a term, its score and its key.
+_Scored = tuple[float, float, str]
 
 
 def _scored(
@@ -196,20 +216,24 @@ def _scored(
     scored = []
     ratios: dict[tuple[int, int], float] = {}
     for count, weight, key in candidates:
-        place = count, others.get(key, 0)
-        if (ratio := ratios.get(place)) is None:
-            ratio = ratios[place] = log_likelihood(count, turns, place[1], other_turns)
+        counts = count, others.get(key, 0)
+        ratio = ratios.get(counts)
+        if ratio is None:
+            ratio = ratios[counts] = log_likelihood(count, turns, counts[1], other_turns)
         scored.append((ratio, ratio * weight, key))
     return scored
 
 
 class CountedTerms(msgspec.Struct, frozen=True, array_like=True):
-    """What is kept of a session when it is closed, so that it need not be counted again."""
+    """The counts of a closed session, so that it need not be counted again."""
 
     turns: int
-    turns_with: dict[str, int]  # of the most frequent terms
-    spellings: dict[str, str]  # of the same
-    stems: dict[str, int]  # turns with each word
+    # The number of turns with each of the most frequent terms.
+    turns_with: dict[str, int]
+    # Their spellings.
+    spellings: dict[str, str]
+    # The number of turns with each word.
+    stems: dict[str, int]
 
 
 def counted_terms(turns: Iterable[str]) -> CountedTerms:
@@ -228,29 +252,24 @@ class _Counts:
     def __init__(self) -> None:
         self.turns = 0
         self.turns_with: dict[str, int] = {}
-        self._spelt: dict[
-            str, str
-        ] = {}  # the first spelling, or the one that is written most often
-        self._respelt: dict[
-            str, Counter[str]
-        ] = {}  # all of them, of a term that is spelt in several ways
-        self._to_spell: set[str] = (
-            set()
-        )  # those of them that were counted since the spelling was chosen
+        # The first spelling, or the one that is written most often.
+        self._spelt: dict[str, str] = {}
+        # All spellings of each term that has several.
+        self._respelt: dict[str, Counter[str]] = {}
+        # Those terms that were counted since their spelling was chosen.
+        self._to_spell: set[str] = set()
         self._most_frequent: list[str] | None = None
 
     @classmethod
     def of(cls, counted: CountedTerms) -> "_Counts":
         counts = cls()
-        counts.turns, counts.turns_with, counts._spelt = (
-            counted.turns,
-            counted.turns_with,
-            counted.spellings,
-        )
+        counts.turns = counted.turns
+        counts.turns_with = counted.turns_with
+        counts._spelt = counted.spellings
         return counts
 
     def count(self, turn: str) -> list[str]:
-        """Count a turn; its stems are returned."""
+        """Count a turn, and return its stems."""
         stems: dict[str, str] = {}
         longer: dict[str, str] = {}
         before = before_that = None
@@ -273,8 +292,8 @@ class _Counts:
         self.turns += 1
         self._most_frequent = None
         turns_with, spelt = self.turns_with, self._spelt
-        for found in (stems, longer):
-            for key, spelling in found.items():
+        for terms in (stems, longer):
+            for key, spelling in terms.items():
                 if key not in turns_with:
                     turns_with[key] = 1
                     spelt[key] = spelling
@@ -293,28 +312,29 @@ class _Counts:
         before equals.
         """
         if self._most_frequent is None:
-            found = list(self.turns_with)
-            if len(found) > KEPT:
+            keys = list(self.turns_with)
+            if len(keys) > MOST_TERMS:
                 order = sorted(
                     [(-count * (key.count(" ") + 1), key) for key, count in self.turns_with.items()]
                 )
-                found = [key for _, key in order[:KEPT]]
-            self._most_frequent = found
+                keys = [key for _, key in order[:MOST_TERMS]]
+            self._most_frequent = keys
         return self._most_frequent
 
     def close(self) -> None:
         """Forget all but the most frequent terms."""
-        kept, spellings = self.most_frequent(), self.spellings
+        keys, spellings = self.most_frequent(), self.spellings
         self._respelt = {}
-        if len(kept) < len(self.turns_with):
-            self._spelt = {key: spellings[key] for key in kept}
-            self.turns_with = {key: self.turns_with[key] for key in kept}
+        if len(keys) < len(self.turns_with):
+            self._spelt = {key: spellings[key] for key in keys}
+            self.turns_with = {key: self.turns_with[key] for key in keys}
 
     @property
     def spellings(self) -> Mapping[str, str]:
         """How each term is spelt most often."""
         for key in self._to_spell:
-            self._spelt[key] = min(self._respelt[key].items(), key=lambda one: (-one[1], one[0]))[0]
+            counts = self._respelt[key]
+            self._spelt[key] = min(counts, key=lambda spelling: (-counts[spelling], spelling))
         self._to_spell.clear()
         return self._spelt
 
@@ -333,11 +353,14 @@ class _Choice:
         if len(self.spellings) >= upto:
             return
         queue = [(-score, key) for ratio, score, key in scored if ratio >= least]
-        heapify(queue)  # a few are taken of hundreds: sorting them all takes longer
+        # Sorting takes longer, because only a few of hundreds are chosen.
+        heapify(queue)
         while queue:
             _, key = heappop(queue)
             if self._begun.isdisjoint(_beginnings(key)):
-                self._add(self._fuller(key))
+                fuller = self._fuller(key)
+                self._begun.update(_beginnings(fuller))
+                self.spellings.append(self._counts.spellings[fuller])
                 if len(self.spellings) >= upto:
                     return
 
@@ -345,64 +368,60 @@ class _Choice:
         """A longer term around this one that at least half of its turns hold."""
         if key.count(" ") == LONGEST - 1:
             return key
-        held = self._counts.turns_with
+        turns_with = self._counts.turns_with
         around = [
             other
             for other in self._candidates
             if key in other
             and len(other) > len(key)
             and f" {key} " in f" {other} "
-            and 2 * held[other] >= max(3, held[key])
+            and 2 * turns_with[other] >= max(3, turns_with[key])
             and self._begun.isdisjoint(_beginnings(other))
         ]
-        return min(around, key=lambda other: (-held[other], -len(other), other), default=key)
-
-    def _add(self, key: str) -> None:
-        self._begun.update(_beginnings(key))
-        self.spellings.append(self._counts.spellings[key])
+        return min(around, key=lambda other: (-turns_with[other], -len(other), other), default=key)
 
 
 @lru_cache(maxsize=1 << 16)
 def _beginnings(key: str) -> frozenset[str]:
-    """The first six letters of the words of a term: what converge and convergence, linear and
+    """The first six letters of the words of a term, which converge and convergence, linear and
     linearity share.
     """
-    return frozenset(
-        part[:6] for word in key.split(" ") for part in word.split("-") if len(part) > 3
-    ) or frozenset((key,))
+    parts = key.replace("-", " ").split(" ")
+    return frozenset(part[:6] for part in parts if len(part) > 3) or frozenset((key,))
 
 
 def _verbs(written: str) -> int:
     """How many words of a term look like verbs or adverbs."""
-    if (
-        "ing" in written or "ed" in written or "ly" in written
-    ):  # seldom, and a look at the words takes longer
+    # Few terms have such letters, and checking each word takes longer.
+    if "ing" in written or "ed" in written or "ly" in written:
         return sum(_VERB_LIKE.search(word) is not None for word in written.split(" "))
     return 0
 
 
 def marked_words(text: str) -> "list[_Word | None]":
-    """The words of a text, each as stem and as written; None wherever a stop word or punctuation
-    ends a run of them.
+    """The words of a text, each as stem and as written, and None wherever a stop word or
+    punctuation ends a run of them.
 
     Chinese and Japanese put no spaces between words: there every pair of characters is a run of its
     own.
     """
     text = prose(body(text[:READ]))
-    found: list[_Word | None] = []
+    marked: list[_Word | None] = []
     if not text.isascii():
         for run in _HAN.findall(text):
-            pairs = [run] if run[0] < "\u3400" else [run[at : at + 2] for at in range(len(run) - 1)]
-            found += (word for pair in pairs for word in ((pair, pair), None))
+            is_katakana = run[0] < "\u3400"
+            pairs = [run] if is_katakana else [run[at : at + 2] for at in range(len(run) - 1)]
+            for pair in pairs:
+                marked += ((pair, pair), None)
         text = _SPACELESS.sub(_END, text)
-    found += map(_stemmed, _BREAK.sub(_END, text).split())
-    return found
+    marked += map(_stemmed, _BREAK.sub(_END, text).split())
+    return marked
 
 
 @lru_cache(maxsize=1 << 16)
 def _stemmed(written: str) -> "_Word | None":
-    """A word as stem and as written; None for a stop word, a number, or what is longer than words
-    are.
+    """A word as stem and as written; None for a stop word, a number, or a run that is too long
+    for a word.
     """
     bare = written.strip("'’-+")
     word = bare.lower().replace("’", "'")
@@ -444,23 +463,24 @@ def distinctive(sessions: Iterable[Iterable[str]], width: int = WIDTH) -> list[t
 
 
 def title(turns: Iterable[str], terms: Sequence[str] = (), chars: int = TITLE) -> str:
-    """What a session is about in a few of the user's own words.
+    """The subject of a session in a few of the user's own words.
 
     It is the sentence of the first turns that has most of the session's terms, from its first word
     with a meaning on: "I'm trying to understand how the heat equation …" becomes "heat equation …".
     """
-    wanted = {stem(word) for term in terms for word in words(term)}
-    beginnings = {
-        root.removesuffix("y") for root in wanted
-    }  # every form of a word begins so: story, stories
+    term_roots = {stem(word) for term in terms for word in words(term)}
+    # Every form of a word begins like this: story, stories.
+    beginnings = {root.removesuffix("y") for root in term_roots}
     best, best_score = "", 0.0
     for number, turn in enumerate(turns):
         for sentence in sentences(prose(body(turn[:READ]))):
             low = sentence.lower().replace("’", "'")
-            if sum([one in low for one in beginnings]) + 1 - number / 8 <= best_score:
-                continue  # at a glance: it cannot be better
+            most = sum([beginning in low for beginning in beginnings])
+            if most + 1 - number / 8 <= best_score:
+                # It cannot be better, and counting its words takes longer.
+                continue
             roots = {stem(word) for word in WORD.findall(low) if word not in STOP_WORDS}
-            score = len(roots & wanted) + min(len(roots), 4) / 4 - number / 8
+            score = len(roots & term_roots) + min(len(roots), 4) / 4 - number / 8
             if score > best_score:
                 best, best_score = sentence, score
         if number >= FIRST_TURNS and best:
@@ -469,24 +489,23 @@ def title(turns: Iterable[str], terms: Sequence[str] = (), chars: int = TITLE) -
 
 
 def opening(turns: Iterable[str], chars: int = TITLE) -> str:
-    """The first sentence of a user that says something: a greeting, a command of a program or a yes
-    says nothing.
+    """The first sentence of a user with a subject, which a greeting, a command of a program or a
+    yes lacks.
 
-    Without one, it is what was said first.
+    Without one, it is the first turn.
     """
     first = ""
     for turn in turns:
         first = first or turn
         for sentence in sentences(prose(body(turn[:READ]))):
-            if len(
-                {word for word in words(sentence) if word not in STOP_WORDS}
-            ) >= 2 and not sentence.startswith("<"):
+            content_words = set(words(sentence)) - STOP_WORDS
+            if len(content_words) >= 2 and not sentence.startswith("<"):
                 return clip(sentence, chars)
     return clip(first, chars)
 
 
 def without_opener(sentence: str) -> str:
-    """A sentence from its first word that means something; what it denies stays denied."""
+    """A sentence from its first word with a meaning on; a denial stays a denial."""
     for word in WORD.finditer(sentence):
         low = word[0].lower().replace("’", "'")
         if low not in STOP_WORDS or low in ("not", "never", "no", "without") or low.endswith("n't"):
