@@ -237,8 +237,23 @@ def test_the_steps_install_the_checkouts_requirements_with_our_limits(tmp_path: 
         "pandas<3",
     )
     assert found["packages"].command[0] == str(tmp_path / "python" / "bin" / "python")
-    assert "mcp<2" in found["pdf-tools-mcp"].command
-    assert all(str(tmp_path) in place for place in found["pdf-tools-mcp"].variables.values())
+    assert "mcp<2" in found["cli-mcp-server"].command
+    assert all(str(tmp_path) in place for place in found["cli-mcp-server"].variables.values())
+
+
+def test_no_step_downloads_a_python(tmp_path: Path) -> None:
+    found = {step.name: step.command for step in steps(tmp_path, PINS)}
+    for name, command in found.items():
+        if command[0].endswith("uv"):
+            assert "--no-python-downloads" in command, name
+            assert command[command.index("--python") + 1] == sys.executable
+    names = list(found)
+    assert names.index("pdf-libraries") < names.index("pdf-tools-mcp")
+    # The server names a newer Python than it needs, and the one that runs Scroll is used.
+    assert found["pdf-tools-mcp"][0] == str(tmp_path / "python" / "bin" / "python")
+    assert {"--ignore-requires-python", "--no-deps"} <= set(found["pdf-tools-mcp"])
+    assert "--ignore-requires-python" not in found["pdf-libraries"]
+    assert set(PINS) <= set(found["pdf-libraries"]), "the server's own libraries keep their limits"
 
 
 def test_an_environment_that_is_there_is_used_again(tmp_path: Path) -> None:

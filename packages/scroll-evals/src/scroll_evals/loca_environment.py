@@ -2,9 +2,13 @@
 again.
 
 The server needs versions of its libraries that clash with ours, two tool servers written for Node,
-and two that are installed as applications of their own. Each step that succeeded leaves a mark, so
-an interrupted installation goes on where it stopped. Another set of requirements or another Python
-makes another folder.
+and two written in Python. Each step that succeeded leaves a mark, so an interrupted installation
+continues where it stopped. Another set of requirements or another Python makes another folder.
+
+Everything runs on the Python that runs Scroll, so no other one is downloaded. `pdf-tools-mcp` says
+that it needs 3.12. Version 0.1.4 uses nothing newer than 3.11 has: on 3.11.7 it started and read the
+pages of a PDF through an MCP client. It is therefore installed regardless of the Python that it
+names, without its requirements, which a step before it installs.
 """
 
 import contextlib
@@ -27,10 +31,9 @@ from scroll_context.errors import BadInput
 
 PINS = ("mcp<2", "fastmcp<3", "pandas<3")  # newer ones do not work with the server
 NODE_SERVERS = ("@modelcontextprotocol/server-filesystem", "@modelcontextprotocol/server-memory")
-APPLICATIONS = {
-    "cli-mcp-server": ">=3.11",
-    "pdf-tools-mcp": ">=3.12",
-}  # with the Python that each needs
+CLI_SERVER = "cli-mcp-server"
+PDF_SERVER = "pdf-tools-mcp"
+PDF_LIBRARIES = ("pypdf2>=3.0.1", "mcp[cli]", "httpx", "requests")
 LAST_LINES = 8  # of a step's output that an error repeats
 TOLD_EVERY = 15.0  # seconds between two remarks on a step that takes long
 
@@ -80,7 +83,7 @@ def prepared(checkout: Path, tell: Tell, cache: Path | None = None) -> ServerEnv
     Raises BadInput when it cannot be made.
     """
     requirements = (*requirements_of(checkout), *PINS)
-    told = "\n".join([sys.version, *requirements, *NODE_SERVERS, *APPLICATIONS])
+    told = "\n".join([sys.version, *requirements, *NODE_SERVERS, CLI_SERVER, PDF_SERVER])
     folder = (cache or cache_folder()) / hashlib.sha256(told.encode()).hexdigest()[:12]
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder, tell):
@@ -132,25 +135,35 @@ def steps(folder: Path, requirements: tuple[str, ...]) -> tuple[InstallStep, ...
                 *NODE_SERVERS,
             ),
         ),
-        *(
-            InstallStep(
-                name=name,
-                says=f"installing {name}",
-                command=(
-                    str(bins / "uv"),
-                    "tool",
-                    "install",
-                    "--force",
-                    "--python",
-                    python,
-                    "--with",
-                    PINS[0],
-                    name,
-                ),
-                variables=places,
-                optional=True,
-            )
-            for name, python in APPLICATIONS.items()
+        InstallStep(
+            name=CLI_SERVER,
+            says=f"installing {CLI_SERVER}",
+            command=(
+                str(bins / "uv"),
+                "tool",
+                "install",
+                "--force",
+                "--no-python-downloads",
+                "--python",
+                sys.executable,
+                "--with",
+                PINS[0],
+                CLI_SERVER,
+            ),
+            variables=places,
+            optional=True,
+        ),
+        InstallStep(
+            name="pdf-libraries",
+            says=f"installing the libraries of {PDF_SERVER}",
+            command=(*pip, *PDF_LIBRARIES, *PINS),
+            optional=True,
+        ),
+        InstallStep(
+            name=PDF_SERVER,
+            says=f"installing {PDF_SERVER}",
+            command=(*pip, "--no-deps", "--ignore-requires-python", PDF_SERVER),
+            optional=True,
         ),
     )
 
