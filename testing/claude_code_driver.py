@@ -182,12 +182,12 @@ def main(claude: str, folder: Path) -> dict[str, Any]:
     report["log"] = faults(home)
 
     report["servers_before"] = json.loads(servers.read_text())
-    scroll(environment, "uninstall", "claude-code", "--yes")
+    scroll(environment, "install", "claude-code", "--remove", "--yes")
     report["servers_after"] = json.loads(servers.read_text())
     report["settings_untouched"] = settings.read_text() == original
     scroll(environment, "install", "claude-code", "--yes", "--store", str(store))
     settings.write_text(settings.read_text().replace("false", "true"))
-    scroll(environment, "uninstall", "claude-code", "--yes")
+    scroll(environment, "install", "claude-code", "--remove", "--yes")
     report["settings_edited"] = settings.read_text() == original.replace("false", "true")
     return report
 

@@ -96,7 +96,7 @@ def main(codex: str, folder: Path) -> dict[str, Any]:
         for row in json.loads(scroll(environment, "doctor", "--json"))["assistants"]
         if row["assistant"] == "codex"
     ]
-    scroll(environment, "uninstall", "codex", "--yes")
+    scroll(environment, "install", "codex", "--remove", "--yes")
     report["config_untouched"] = config.read_text() == original
     report["hooks_gone"] = not config.with_name("hooks.json").exists()
     return report

@@ -66,7 +66,7 @@ def main(gemini: str, folder: Path) -> dict[str, Any]:
     report["requests"] = [request["contents"] for request in api.requests]
     report["events"] = events(place.store)
     report["log"] = faults(place.home)
-    scroll(environment, "uninstall", "gemini", "--yes")
+    scroll(environment, "install", "gemini", "--remove", "--yes")
     report["settings"] = settings.read_text()
     return report
 

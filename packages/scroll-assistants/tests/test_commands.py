@@ -13,7 +13,7 @@ from scroll_context.cli.app import app
 from scroll_context.cli.commands import PACKAGES, commands
 
 ROOT = Path(__file__).parents[3]
-NAMES = ("watch", "install", "uninstall", "hook", "mcp")
+NAMES = ("watch", "install", "hook", "mcp")
 
 
 def command(name: str) -> click.Command:
@@ -32,7 +32,7 @@ def test_the_installed_entry_points_are_the_declared_ones() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_list_says_what_the_help_says(name: str) -> None:
     text = command(name).help or ""
-    assert commands()[name][1] == text.splitlines()[0]
+    assert commands()[name].summary == text.splitlines()[0]
     assert re.search(rf"Examples?:\n(.*\n)*? +.*scroll {name}", text)
 
 

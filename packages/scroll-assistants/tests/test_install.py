@@ -272,7 +272,7 @@ def test_the_command_shows_the_change_and_asks(home: Path) -> None:
     assert hook["command"].endswith(f"hook claude-code --store {store}") and hook["timeout"] == 10
     again = run.invoke(app, ["install", "claude-code", "--yes", "--json"])
     assert json.loads(again.stdout) == {"installed": False, "files": []}
-    gone = run.invoke(app, ["uninstall", "claude-code", "--yes", "--json"])
+    gone = run.invoke(app, ["install", "claude-code", "--remove", "--yes", "--json"])
     assert json.loads(gone.stdout)["uninstalled"]
     assert {name for name in files_of(home) if not name.startswith(".local/share/scroll")} == set()
 
@@ -281,12 +281,14 @@ def test_uninstalling_names_the_other_scope(home: Path, tmp_path: Path) -> None:
     run = CliRunner()
     project = ["--project", str(tmp_path)]
     run.invoke(app, ["install", "gemini", "--scope", "project", "--yes", *project])
-    left = run.invoke(app, ["uninstall", "gemini", "--yes", *project])
+    left = run.invoke(app, ["install", "gemini", "--remove", "--yes", *project])
     assert (
         "nothing to change" in left.stderr
-        and f"`scroll uninstall gemini --scope project --project {tmp_path}`" in left.stderr
+        and f"`scroll install gemini --remove --scope project --project {tmp_path}`" in left.stderr
     )
-    gone = run.invoke(app, ["uninstall", "gemini", "--yes", "--scope", "project", *project])
+    gone = run.invoke(
+        app, ["install", "gemini", "--remove", "--yes", "--scope", "project", *project]
+    )
     assert (
         "also connected" not in gone.stderr
         and not (tmp_path / ".gemini" / "settings.json").exists()
@@ -419,9 +421,9 @@ def test_an_address_in_a_projects_file_is_shown_and_never_connected_to(
     assert gemini.scope == "project" and "it was not opened" in gemini.state
     assert f"127.0.0.1:{port}" in gemini.state and "secret" not in gemini.state
     for words in (
-        ["uninstall", "gemini"],
-        ["uninstall", "gemini", "--scope", "project"],
-        ["uninstall", "cursor"],
+        ["install", "gemini", "--remove"],
+        ["install", "gemini", "--remove", "--scope", "project"],
+        ["install", "cursor", "--remove"],
     ):
         CliRunner().invoke(app, [*words, "--project", str(project), "--yes"])
     with pytest.raises(BlockingIOError):
@@ -449,16 +451,16 @@ def test_a_command_that_cannot_be_split_is_no_fault_of_doctor(home: Path, tmp_pa
     assert [one.assistant for one in examine_assistants(tmp_path)]
 
 
-@pytest.mark.parametrize("command", ["install", "uninstall"])
+@pytest.mark.parametrize("options", [[], ["--remove"]])
 def test_a_projects_file_that_is_a_link_out_of_it_is_refused(
-    home: Path, tmp_path: Path, command: str
+    home: Path, tmp_path: Path, options: list[str]
 ) -> None:
     project, mine = tmp_path / "project", home / "settings.json"
     (project / ".gemini").mkdir(parents=True)
     mine.write_text('{"theme": "dark"}\n')
     (project / ".gemini/settings.json").symlink_to(mine)
-    words = [command, "gemini", "--scope", "project", "--project", str(project), "--yes"]
-    refused = CliRunner().invoke(app, words)
+    words = ["install", "gemini", "--scope", "project", "--project", str(project), "--yes"]
+    refused = CliRunner().invoke(app, [*words, *options])
     assert refused.exit_code == 1 and "outside the project" in refused.stderr
     assert mine.read_text() == '{"theme": "dark"}\n'
 

@@ -60,7 +60,7 @@ def test_the_demonstration_from_end_to_end(tmp_path: Path) -> None:
     runner = CliRunner()
     found = runner.invoke(app, ["explain", explained[1], "--store", str(kept), "--json"])
     assert json.loads(found.stdout)["verified"] is True
-    steps = runner.invoke(app, ["trajectory", SESSION, "--store", str(kept), "--json"])
+    steps = runner.invoke(app, ["read", SESSION, "--steps", "--store", str(kept), "--json"])
     assert json.loads(steps.stdout)["metrics"]["step_count"] >= 38
     assert runner.invoke(app, ["verify", "--store", str(kept)]).exit_code == 0
     again = runner.invoke(app, ["demo", "--fast", "--keep", str(kept)])
@@ -74,7 +74,7 @@ def test_a_false_claim_fails_the_demonstration(monkeypatch: pytest.MonkeyPatch) 
     assert (
         "✗  the view stayed within" in result.stdout and "✗  no request was over" in result.stdout
     )
-    assert "2 of these claims did not hold" in result.stderr
+    assert "2 claims are false" in result.stderr
 
 
 def test_the_world_does_not_change() -> None:

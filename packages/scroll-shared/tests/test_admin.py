@@ -70,7 +70,7 @@ def test_a_schema_from_before_the_first_step_is_refused_and_not_changed(
             lambda: Store(url, create=True),
             lambda: admin.migrate(parse(url)),
         ):
-            with pytest.raises(NotAStore, match="scroll pull URL DIR"):
+            with pytest.raises(NotAStore, match="scroll shared pull URL DIR"):
                 attempt()
         assert server.execute("SELECT count(*) FROM scroll.migration").fetchone() == (2,)
         assert server.execute("SELECT to_regclass('scroll.event')").fetchone() == (None,)
@@ -86,7 +86,7 @@ def test_a_schema_that_lacks_a_step_names_the_command_that_brings_it(
         admin.Migration(admin.newest() + 1, "later", "CREATE TABLE later (x int)"),
     ]
     monkeypatch.setattr(admin, "migrations", lambda: steps)
-    with pytest.raises(NotAStore, match="scroll admin migrate"):
+    with pytest.raises(NotAStore, match="scroll shared migrate"):
         Store(url)
     assert admin.migrate(parse(url)) == [steps[-1].number]
     Store(url).close()
@@ -125,7 +125,7 @@ def test_the_commands_set_up_a_store(database: str, tmp_path: Path) -> None:
     url = f"{database}&store=main&payloads={tmp_path / 'payloads'}&replica={tmp_path / 'replica'}"
 
     def run(*words: str) -> str:
-        done = CliRunner().invoke(app, ["admin", *words])
+        done = CliRunner().invoke(app, ["shared", *words])
         assert done.exit_code == 0, done.output
         return done.output
 
@@ -135,7 +135,7 @@ def test_the_commands_set_up_a_store(database: str, tmp_path: Path) -> None:
         "  ", " "
     ).replace("[ ]", "[]")
     assert "may read, append, erase" in run("grant", url, "postgres", "--erase")
-    refused = CliRunner().invoke(app, ["admin", "grant", url, "nobody_of_this_name"])
+    refused = CliRunner().invoke(app, ["shared", "grant", url, "nobody_of_this_name"])
     assert refused.exit_code == 1 and "CREATE ROLE" in refused.output
     done = CliRunner().invoke(app, ["stats", "--store", url])
     assert done.exit_code == 0 and "events" in done.output

@@ -1,4 +1,4 @@
-"""scroll push, pull, doctor and admin snapshot, collect on real servers, as a user types them."""
+"""scroll shared push, pull, doctor and admin snapshot, collect on real servers, as a user types them."""
 
 import re
 from pathlib import Path
@@ -32,8 +32,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_push_doctor_snapshot_collect_pull(url: str, folder: Path, tmp_path: Path) -> None:
-    head = re.findall("head ([0-9a-f]{64})", scroll("push", str(folder), url))
-    assert "5 events, " in scroll("admin", "snapshot", url)
+    head = re.findall("head ([0-9a-f]{64})", scroll("shared", "push", str(folder), url))
+    assert "5 events, " in scroll("shared", "snapshot", url)
     told = scroll("doctor", url, status=1 if FSYNC else 0)
     wrong = [line for line in told.splitlines() if line.startswith("NO")]
     assert len(wrong) == len(FSYNC) and all(
@@ -46,14 +46,14 @@ def test_push_doctor_snapshot_collect_pull(url: str, folder: Path, tmp_path: Pat
     with Store(f"{url}2") as second:  # another host, which begins from the snapshot
         assert second.log.last_seq() == 5
         second.payloads.put_text("never named")
-    assert "1 would be deleted" in scroll("admin", "collect", url, "--grace", "0", "--dry-run")
-    assert "1 deleted" in scroll("admin", "collect", url, "--grace", "0")
-    assert "5 events and 1 payloads" in scroll("pull", url, str(tmp_path / "pulled"))
+    assert ", would be deleted" in scroll("shared", "collect", url, "--grace", "0", "--dry-run")
+    assert "objects deleted" in scroll("shared", "collect", url, "--grace", "0", "--yes")
+    assert "5 events and 1 payloads" in scroll("shared", "pull", url, str(tmp_path / "pulled"))
     assert head[0] in scroll("verify", "--store", str(tmp_path / "pulled"))
 
 
 def test_doctor_says_what_is_wrong_without_the_password(url: str, postgres: Postgres) -> None:
-    assert "admin init" in scroll("doctor", url, status=1)
+    assert "shared init" in scroll("doctor", url, status=1)
     for wrong in (
         url.replace(postgres.password, "not-it-either"),
         url.replace(f":{postgres.port}", ":1"),

@@ -277,7 +277,7 @@ def test_a_row_that_breaks_the_chain_is_not_written(hosts: Hosts, database: str)
 
 
 def test_addresses_that_cannot_be_used_are_refused_in_words(database: str, tmp_path: Path) -> None:
-    with pytest.raises(NotAStore, match="scroll admin init"):
+    with pytest.raises(NotAStore, match="scroll shared init"):
         Store(f"{database}&store=none")
     with pytest.raises(BadInput, match="names no store"):
         Store(database)

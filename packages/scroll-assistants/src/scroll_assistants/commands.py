@@ -1,4 +1,4 @@
-"""The commands for coding assistants: watch, install, uninstall, hook and mcp.
+"""The commands for coding assistants: watch, install, hook and mcp.
 
 Each is an entry point of the group `scroll_context.commands`. `scroll_commands.txt` has the first
 line of each help text, so that `scroll --help` does not import this module.
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from scroll_assistants.hooks import ASSISTANTS, TOKENS, main
+from scroll_context.cli.confirmation import dry_run_option, yes_option
 from scroll_context.cli.options import (
     FILE,
     Place,
@@ -24,7 +25,6 @@ from scroll_context.cli.options import (
     open_store,
     parse_age,
     store_option,
-    yes_option,
 )
 from scroll_context.cli.output import Command, echo, note, print_document, print_line, visible
 from scroll_context.errors import BadInput
@@ -69,13 +69,11 @@ tokens_option = click.option(
     show_default=True,
     help="The largest size of the hand-over at the start of a session.",
 )
-dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Show the changes without making them."
-)
 
 
 @click.command(cls=Command)
 @assistant_argument
+@click.option("--remove", is_flag=True, help="Disconnect the assistant. The store remains.")
 @scope_option
 @project_option
 @store_option
@@ -86,6 +84,7 @@ dry_run_option = click.option(
 @json_option
 def install(
     assistant: str,
+    remove: bool,
     scope: Literal["user", "project"],
     project: Path,
     store: Place,
@@ -97,15 +96,22 @@ def install(
 ) -> None:
     """Connect a coding assistant: its hooks and its MCP server.
 
-    This changes the assistant's own configuration files, after showing the changes. Their previous
-    content is kept. Installing again changes nothing, or updates the entries.
+    This changes the assistant's own configuration files. The changes are shown first, and the
+    previous content is kept. Installing again changes nothing, or updates the entries.
+
+    --remove removes Scroll's entries, and nothing else. A file that nobody edited since is restored
+    byte for byte.
 
     \b
     Examples:
       scroll install claude-code
       scroll install codex --scope project --dry-run
       scroll install gemini --store ~/history --yes
+      scroll install claude-code --remove
     """
+    if remove:
+        _disconnect(assistant, scope, project, yes=yes, dry_run=dry_run, as_json=as_json)
+        return
     from scroll_assistants.install import StoreLink, plan_install
     from scroll_context.log.schemes import installed_scheme
 
@@ -129,31 +135,15 @@ def install(
         )
 
 
-@click.command(cls=Command)
-@assistant_argument
-@scope_option
-@project_option
-@yes_option
-@dry_run_option
-@json_option
-def uninstall(
+def _disconnect(
     assistant: str,
     scope: Literal["user", "project"],
     project: Path,
+    *,
     yes: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Remove Scroll from an assistant's configuration.
-
-    Only the entries of Scroll are removed. A file that nobody edited since is restored byte for
-    byte. The store remains.
-
-    \b
-    Examples:
-      scroll uninstall claude-code
-      scroll uninstall codex --scope project --yes
-    """
     from scroll_assistants.install import connected_scopes, plan_uninstall
 
     changes = plan_uninstall(assistant, scope, project.absolute())
@@ -165,7 +155,9 @@ def uninstall(
     _carry_out(changes, "uninstalled", yes=yes, dry_run=dry_run, as_json=as_json)
     for other in connected_scopes(assistant, project.absolute()):
         if other != scope:
-            note(f"it is also connected here: `scroll uninstall {assistant} --scope {other}`")
+            note(
+                f"it is also connected here: `scroll install {assistant} --remove --scope {other}`"
+            )
 
 
 @click.command(cls=Command, context_settings={"ignore_unknown_options": True})

@@ -380,7 +380,7 @@ class RecallServer:
             if event.payload is not None:
                 size = f"{event.payload.size:,} bytes"
                 if not event.payload.is_text:
-                    text += f" (`scroll get {event.seq}` writes the bytes)"
+                    text += f" (`scroll show {event.seq} --raw` writes the bytes)"
             end = begin + room
             room -= len(text) + 100
             parts.append(f"{_heading(_facts(event))}\n{_quoted(printable(text))}")

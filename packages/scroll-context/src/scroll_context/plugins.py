@@ -30,21 +30,24 @@ class EntryPoint:
         module, _, attribute = self.target.partition(":")
         return getattr(import_module(module), attribute)
 
-    def summary(self) -> str:
-        """One line about it.
+    def description(self) -> tuple[str, str]:
+        """One line about it, and the group of `scroll --help` that lists it.
 
-        A package that adds one command is described by its own summary. A package with several
-        commands describes each in a file `scroll_commands.txt` beside its modules, as lines of the
-        form `name: summary`.
+        A package describes its commands in a file `scroll_commands.txt` beside its modules: lines
+        of the form `name: summary` below a heading `[Group]`. A package without that file is
+        described by its own summary, and names no group.
         """
         package = self.target.partition(":")[0].partition(".")[0]
         for folder in _search_path():
+            group = ""
             for line in _contents(f"{folder}/{package}/scroll_commands.txt").splitlines():
+                if line.startswith("["):
+                    group = line.strip("[] ")
                 name, _, summary = line.partition(":")
                 if name == self.name:
-                    return summary.strip()
+                    return summary.strip(), group
         metadata = _contents(f"{self._metadata_folder}/METADATA")
-        return metadata.partition("\nSummary:")[2].partition("\n")[0].strip()
+        return metadata.partition("\nSummary:")[2].partition("\n")[0].strip(), ""
 
 
 def entry_points(group: str) -> "Iterator[EntryPoint]":

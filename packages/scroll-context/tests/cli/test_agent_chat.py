@@ -118,7 +118,7 @@ def test_of_a_streamed_reply_only_the_headline_is_held_back(
         (("The weir is ", "The weir ", "The weir is closed."), "The weir is closed."),
         (
             ("The weir is ", "It is closed."),
-            "The weir is\n  · the reply begins again\nIt is closed.",
+            "The weir is\n  · the reply starts again\nIt is closed.",
         ),
     ],
 )
@@ -373,7 +373,7 @@ def test_ctrl_c_at_a_terminal(folder: Path, tmp_path: Path, tools: Path) -> None
         at.type("Go.\n")
         wait_for(tools.with_name("started"), at.process)
         at.type("\x03")
-        at.expect("stopped; say how to go on")
+        at.expect("stopped; say how to continue")
         at.expect("\n› ")
         at.type("Print it.\n")
         at.expect("[y/N] ")
@@ -397,7 +397,7 @@ def test_ctrl_c_at_a_question_is_a_no(folder: Path, tmp_path: Path, tools: Path)
         at.expect("\n› ")
         at.type("Go.\n")
         at.expect("[y/N] ")
-        at.press("\x03", "stopped; say how to go on")
+        at.press("\x03", "stopped; say how to continue")
         at.expect("\n› ")
         at.type("\x04")
         assert at.process.wait(120) == 0

@@ -63,7 +63,7 @@ def tools(tmp_path: Path) -> Path:
 
 def observations(scroll: Run, session: str) -> list[str]:
     """What each step printed, without the line that counts its calls."""
-    steps = json.loads(scroll("trajectory", session, "--json").stdout)["steps"]
+    steps = json.loads(scroll("read", session, "--steps", "--json").stdout)["steps"]
     return [
         re.sub(r"\n\[\d+ calls? of tools, [\d.]+ s\]\Z", "", step.get("observation", ""))
         for step in steps
@@ -115,7 +115,10 @@ def test_a_limit_ends_with_status_3_and_resume_goes_on(scroll: Run, script: Writ
     )
     assert first.exit_code == 3
     assert first.stdout == ""
-    assert "--steps allows" in first.stderr and "`scroll resume counting --model " in first.stderr
+    assert (
+        "the limit of --steps" in first.stderr
+        and "`scroll resume counting --model " in first.stderr
+    )
     second = scroll(
         "resume", "counting", "--model", script(exec_cell("print(sum(kept))"), "Six."), "-q"
     )
@@ -157,7 +160,11 @@ def test_names_that_do_not_fit_are_refused(scroll: Run, script: Write) -> None:
     assert scroll("run", "Go.", "--session", "a", "--model", script("one")).exit_code == 0
     taken = scroll("run", "Go.", "--session", "a", "--model", script("two"))
     assert taken.exit_code == 1 and "`scroll resume a --model " in taken.stderr
-    for command in (("resume", "b", "--model", script("x")), ("trajectory", "b"), ("fork", "b", 1)):
+    for command in (
+        ("resume", "b", "--model", script("x")),
+        ("read", "b", "--steps"),
+        ("fork", "b", 1),
+    ):
         assert scroll(*command).exit_code == 1
     assert scroll("run", " ", "--model", script("x")).exit_code == 1
     assert (
@@ -390,14 +397,14 @@ def test_explain_for_people_and_for_programs(scroll: Run, script: Write) -> None
 def test_a_trajectory_is_written_once(scroll: Run, script: Write, tmp_path: Path) -> None:
     model = script(exec_cell("print('hi')", text="Looking."), "Answer.")
     scroll("run", "Go.", "--session", "t", "--task", "task-7", "--model", model)
-    shown = scroll("trajectory", "t")
+    shown = scroll("read", "t", "--steps")
     assert shown.exit_code == 0 and "→ hi" in shown.stdout and "2 steps" in shown.stdout
     out = tmp_path / "steps.json"
-    assert scroll("trajectory", "t", "--out", out).exit_code == 0
+    assert scroll("read", "t", "--steps", "--json", "--out", out).exit_code == 0
     found = json.loads(out.read_text())
     assert found["task_id"] == "task-7" and found["metrics"]["step_count"] == 2
     assert found["steps"][0]["action"] == {"tool": "exec", "args": {"source": "print('hi')"}}
-    refused = scroll("trajectory", "t", "--out", out)
+    refused = scroll("read", "t", "--steps", "--json", "--out", out)
     assert refused.exit_code == 1 and "not overwritten" in refused.stderr
 
 

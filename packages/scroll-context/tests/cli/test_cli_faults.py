@@ -111,7 +111,7 @@ def test_import_puts_no_empty_log_in_place_of_a_lost_one(
 
 
 @pytest.mark.parametrize(
-    "command", [*COMMANDS, ["import", "TRIP"], ["reindex"], ["backup", "COPY"]]
+    "command", [*COMMANDS, ["import", "TRIP"], ["repair", "--index"], ["backup", "COPY"]]
 )
 def test_a_store_of_a_newer_format_is_refused(
     filled: Any, folder: Path, trip: Path, tmp_path: Path, command: list[str]
@@ -135,7 +135,7 @@ def test_a_damaged_log_is_named_with_its_remedy(filled: Any, folder: Path) -> No
     result = filled("sessions")
     assert result.exit_code == 1
     assert one_line(result.stderr)
-    assert "scroll salvage" in result.stderr
+    assert "scroll repair" in result.stderr
     assert log.read_bytes() == bytes(data)
 
 
@@ -377,7 +377,7 @@ def test_a_read_only_folder_can_be_read_and_not_written(
     )  # the engine may want a lock file
     assert "no toll roads" in out if status == 0 else one_line(err) and "index" in err
     more = many(tmp_path / "more.jsonl", 3)
-    for command in (["import", str(more)], ["reindex"], ["salvage"]):
+    for command in (["import", str(more)], ["repair", "--index"], ["repair", "--log", "--yes"]):
         status, out, err = finish(process(*command, prefix=prefix))
         assert status == 1, command
         assert one_line(err)

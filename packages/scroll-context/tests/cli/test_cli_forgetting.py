@@ -155,22 +155,22 @@ def recorded_long_ago(folder: Path, drafts: list[Draft], days: int) -> None:
 
 def test_retention_goes_by_the_time_of_recording(filled: Any, folder: Path) -> None:
     assert (
-        "0 events in 0 sessions are due" in filled("retention", "--older-than", "1d").stdout
+        "0 events in 0 sessions are due"
+        in filled("retention", "--older-than", "1d", "--dry-run").stdout
     )  # its dates are older
     result = Draft(kind=Kind.TOOL_RESULT, content="a result " * 9_000)
     recorded_long_ago(folder, [*(Draft(content=f"old {n}") for n in range(11)), result], 40)
-    shown = filled("retention", "--older-than", "30d")
+    shown = filled("retention", "--older-than", "30d", "--dry-run")
     assert "12 events in " in shown.stdout and "1 payload " in shown.stdout
     assert (
-        "1 event in " in filled("retention", "--older-than", "30d", "--kind", "tool_result").stdout
+        "1 event in "
+        in filled("retention", "--older-than", "30d", "--kind", "tool_result", "--dry-run").stdout
     )
-    asked = filled("retention", "--older-than", "4w", "--apply")
+    asked = filled("retention", "--older-than", "4w")
     assert asked.exit_code == 1 and "pass --yes if" in asked.stderr
-    report = json.loads(
-        filled("retention", "--older-than", "4w", "--apply", "--yes", "--json").stdout
-    )
+    report = json.loads(filled("retention", "--older-than", "4w", "--yes", "--json").stdout)
     assert report["asked"] == list(range(31, 43)) and report["payloads"] == 1
-    nothing = json.loads(filled("retention", "--older-than", "4w", "--apply", "--json").stdout)
+    nothing = json.loads(filled("retention", "--older-than", "4w", "--json").stdout)
     assert nothing["asked"] == [] and nothing["seq"] == report["seq"] + 1
     with Store(folder) as store:
         record = store.log.get(report["seq"])
@@ -191,8 +191,9 @@ def test_scan_finds_secrets_and_erases_them_when_told(filled: Any, folder: Path)
         and f"seq {seq}  AWS Access Key" in found.stdout
         and AWS not in found.output
     )
-    assert "1 secrets in 1 events" in found.stdout and "scan --erase" in found.stderr
+    assert "1 secret in 1 event" in found.stdout and "scan --erase" in found.stderr
     assert filled("scan", "--erase").exit_code == 1  # nobody can be asked
+    assert filled("scan", "--erase", "--dry-run").exit_code == 1
     done = filled("scan", "--erase", "--yes", "--json")
     assert done.exit_code == 0 and json.loads(done.stdout)[0]["seq"] == seq
     assert filled("scan").exit_code == 0
@@ -216,7 +217,7 @@ def test_a_service_erases_what_is_due(filled: Any, process: Any, folder: Path) -
     [
         ("erase", "31"),
         ("erase", "--search", "lighthouse"),
-        ("retention", "--older-than", "1d", "--apply"),
+        ("retention", "--older-than", "1d"),
         ("scan", "--erase"),
     ],
 )

@@ -3,19 +3,21 @@
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
+from cli_reference import FILE, page
 from scroll_context import __version__
 from scroll_context.cli.app import app
-from scroll_context.cli.commands import commands, overview
+from scroll_context.cli.commands import GROUPS, HIDDEN, commands, overview
 
 ROOT = Path(__file__).parents[4]
 # The evaluations are a group of commands with its own documentation.
-COMMANDS = {name: summary for name, (_, summary) in commands().items() if name != "eval"}
+COMMANDS = {name: entry.summary for name, entry in commands().items() if name != "eval"}
 
 
 def command(name: str) -> Any:
@@ -36,16 +38,14 @@ def test_every_command_is_documented() -> None:
     assert not [name for name in COMMANDS if not re.search(rf"\bscroll {name}\b", text)]
 
 
-def test_every_option_is_documented() -> None:
-    text = (ROOT / "docs" / "CLI.md").read_text()
-    options = {
-        option
-        for name in COMMANDS
-        for parameter in command(name).params
-        for option in parameter.opts
-        if option.startswith("-")
-    }
-    assert not [option for option in options - {"--help", "-h"} if option not in text]
+def test_the_reference_is_the_help_of_every_command() -> None:
+    assert page() == FILE.read_text(), "run: python testing/cli_reference.py"
+
+
+def test_the_list_has_groups_of_few_commands() -> None:
+    sizes = Counter(entry.group for entry in commands().values())
+    assert max(sizes.values()) <= 12 and set(sizes) <= {*GROUPS, HIDDEN, ""}
+    assert "  hook " not in overview() and "  completion " not in overview()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -58,6 +58,7 @@ def test_help_has_an_example(scroll: Any, name: str) -> None:
 def test_the_overview_is_the_same_in_both_ways_and_fits_a_terminal(scroll: Any) -> None:
     assert scroll("--help").stdout == scroll("-h").stdout == overview()
     assert max(map(len, overview().splitlines())) <= 80
+    assert re.findall(r"^(\w+):$", overview(), re.MULTILINE)[1:3] == ["Start", "Agent"]
 
 
 PLUGIN = """

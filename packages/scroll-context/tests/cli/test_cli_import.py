@@ -33,7 +33,7 @@ def reports(result: Any) -> Any:
 def test_a_file_becomes_events_that_can_be_found(scroll: Any, folder: Path, trip: Path) -> None:
     result = scroll("import", trip)
     assert result.exit_code == 0, result.output
-    assert "30 messages; 30 events added, 0 were there already" in result.stdout
+    assert "30 messages; 30 events added, 0 known already" in result.stdout
     with Store(folder) as store:
         assert store.log.last_seq() == 30
         assert store.index.indexed_seq == 30
@@ -147,8 +147,8 @@ def test_files_without_messages_are_told_apart(
             path.write_text("[]")
     said = {
         "missing": "No such file",
-        "folder": "this is a folder",
-        "empty": "it is empty",
+        "folder": "there is no file in it that could hold messages",
+        "empty": "the file is empty",
         "blank": "no messages",
         "nothing": "no messages",
     }[case]
@@ -288,7 +288,8 @@ def test_the_command_says_what_a_taken_name_became_and_into_adds_to_it(
     path = write(tmp_path / "chat.jsonl", USER)
     result = scroll("import", path)
     assert (
-        result.exit_code == 0 and "so this one is 'chat-2'; --into chat adds to it" in result.stderr
+        result.exit_code == 0
+        and "so this one is called 'chat-2'; --into chat adds" in result.stderr
     )
     assert contents(folder) == [("chat", "user", "my own"), ("chat-2", "user", "hi")]
     assert scroll("import", path, "--into", "chat").exit_code == 0
@@ -315,9 +316,7 @@ def test_hints_work_as_printed(scroll: Any, folder: Path, tmp_path: Path) -> Non
     assert contents(folder) == [("x", "user", "hi")]
     log = elsewhere / "log.db"
     log.write_bytes(log.read_bytes().replace(b"hi", b"ho"))
-    assert (
-        f"`scroll salvage --store '{elsewhere}'`" in scroll("verify", "--store", elsewhere).stderr
-    )
+    assert f"`scroll repair --store '{elsewhere}'`" in scroll("verify", "--store", elsewhere).stderr
 
 
 def test_the_command_line_knows_every_format() -> None:
@@ -370,7 +369,7 @@ def test_everything_on_this_machine_is_shown_and_imported(
         and "s1.jsonl:2: not JSON" in done.output
         and (tmp_path / ".local/share/scroll").is_dir()
     )
-    assert "1 messages read, 1 that cannot be read; 1 events added" in done.output
+    assert "1 message read, 1 unreadable; 1 event added" in done.output
     assert "secrets replaced: 1 .env line" in done.output
     (found,) = json.loads(run(import_, ["--all", "--json"]).stdout)
     assert (found["assistant"], found["files"], found["added"], found["errors"]) == (
@@ -405,3 +404,26 @@ def test_watching_once_records_and_refuses_what_cannot_be_followed(
         == 1
     )
     assert contents(folder) == [("s1", "user", "hi")] * 2
+
+
+def test_a_folder_stands_for_the_files_in_it(
+    scroll: Any, folder: Path, trip: Path, tmp_path: Path
+) -> None:
+    chats = tmp_path / "chats"
+    (chats / "more").mkdir(parents=True)
+    write(chats / "a.jsonl", USER, REPLY)
+    (chats / "more" / "trip.jsonl").write_bytes(trip.read_bytes())
+    (chats / ".hidden.jsonl").write_text("noise")
+    (chats / "picture.png").write_bytes(b"\x89PNG")
+    (chats / "link.jsonl").symlink_to(trip)
+    (first, second) = reports(scroll("import", chats, "--json"))
+    assert first["file"].endswith("a.jsonl") and first["added"] == 2
+    assert second["file"].endswith("trip.jsonl") and second["added"] == 30
+
+
+def test_an_unknown_format_gets_one_line(scroll: Any, folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "sound.bin"
+    path.write_bytes(bytes(range(256)) * 40)
+    refused = scroll("import", path)
+    assert refused.exit_code == 1 and len(refused.stderr.splitlines()) == 1
+    assert f"{path}: " in refused.stderr and not folder.exists()

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from scroll_context.events import Draft, Kind
+from scroll_context.projects import project_task
 from scroll_context.store import Store
 
 
@@ -128,7 +130,7 @@ def test_a_payload_that_is_missing_or_altered_is_told_with_its_preview(
         result = filled("read", "long")
         assert (result.exit_code, said in result.stderr) == (0, True)
         assert "precious precious" in result.stdout
-        assert filled("trajectory", "long").exit_code == 0
+        assert filled("read", "long", "--steps").exit_code == 0
         result = filled("verify")
         assert result.exit_code == 1
         assert f"bad: seq 31: payload {payload.digest[:12]}… {said}" in result.stdout
@@ -202,7 +204,7 @@ def test_show_a_session(filled: Any) -> None:
         12,
     ]
     missing = filled("show", "--session", "nobody")
-    assert missing.exit_code == 1 and "no event of session 'nobody' is there" in missing.stderr
+    assert missing.exit_code == 1 and "there is no session 'nobody'" in missing.stderr
     assert filled("show").exit_code == 2
 
 
@@ -273,7 +275,7 @@ def test_bars_are_for_terminals_and_for_work_that_takes_its_time(
     for command, label in (
         (["verify"], "verifying"),
         (["import", str(trip)], "importing"),
-        (["reindex"], "indexing"),
+        (["repair", "--index"], "indexing"),
     ):
         terminal, end = pty.openpty()
         with subprocess.Popen(
@@ -392,3 +394,80 @@ def test_a_query_on_another_table_is_told_which_there_are(filled: Any) -> None:
     refused = filled("sql", "SELECT * FROM messages")
     assert refused.exit_code == 1
     assert "Tables: hist.conversation_history and hist.events. Columns: seq, " in refused.stderr
+
+
+def test_a_session_is_found_by_any_unique_beginning_of_its_name(filled: Any) -> None:
+    assert filled("read", "trip-2").stdout == filled("read", "trip-2-booking").stdout
+    assert filled("show", "--session", "trip-2").exit_code == 0
+    several = filled("read", "trip")
+    assert several.exit_code == 1
+    assert "several sessions begin with 'trip': trip-1-ideas, trip-2-booking" in several.stderr
+    found = json.loads(filled("search", "allergy", "--session", "trip-2", "--json").stdout)
+    assert {hit["session_id"] for hit in found} == {"trip-2-booking"}
+    kept = filled("erase", "--session", "trip-2", "--dry-run", "--json")
+    assert json.loads(kept.stdout)["asked"] == [], "sessions to erase need their full names"
+
+
+def test_sessions_can_be_narrowed(filled: Any, folder: Path) -> None:
+    project = folder.parent / "garden"
+    with Store(folder) as store:
+        store.append(
+            Draft(
+                session_id="shed",
+                task_id=project_task(project),
+                role="user",
+                content="Build a shed",
+            )
+        )
+
+    def names(*options: str) -> list[str]:
+        rows = json.loads(filled("sessions", "--json", *options).stdout)
+        return [row["session_id"] for row in rows]
+
+    everything = ["trip-1-ideas", "trip-2-booking", "trip-3-details", "shed"]
+    assert names() == everything
+    assert names("--limit", "2") == everything[-2:]
+    assert names("--project", "garden") == names("--project", str(project)) == ["shed"]
+    assert names("--from", "yesterday") == names("--from", "2h") == ["shed"]
+    assert names("--from", "2026-02-10", "--to", "2026-02") == ["trip-2-booking"]
+    assert "no session matches" in filled("sessions", "--to", "1999").stderr
+    unknown = filled("sessions", "--project", "attic")
+    assert unknown.exit_code == 1 and "there is no project 'attic'" in unknown.stderr
+    assert filled("sessions", "--project", "garden", "--task", "x").exit_code == 2
+
+
+def test_a_session_keeps_the_title_of_its_source(scroll: Any, tmp_path: Path) -> None:
+    path = tmp_path / "chat.json"
+    messages = [{"role": "user", "content": "Where do we stay in Porto?"}]
+    path.write_text(json.dumps({"title": "Spring\nplans", "messages": messages}))
+    scroll("import", path)
+    assert [row["title"] for row in json.loads(scroll("sessions", "--json").stdout)] == [
+        "Spring plans"
+    ]
+
+
+def test_read_as_json(filled: Any) -> None:
+    document = json.loads(filled("read", "trip-2", "--json").stdout)
+    assert document["session_id"] == "trip-2-booking" and len(document["messages"]) == 10
+    assert document["messages"][0]["seq"] == 11 and document["messages"][0]["role"] == "user"
+    assert filled("read", "trip-2", "--json", "--html").exit_code == 2
+
+
+EDITS: dict[str, dict[str, Any]] = {
+    "Edit": {"file_path": "a.py", "old_string": "x = 1\ny = 2", "new_string": "x = 3\ny = 2"},
+    "edit": {"filePath": "a.py", "oldString": "x = 1", "newString": "x = 3"},
+    "MultiEdit": {"file_path": "a.py", "edits": [{"old_string": "x = 1", "new_string": "x = 3"}]},
+    "apply_patch": {"input": "*** Begin Patch\n*** Update File: a.py\n-x = 1\n+x = 3\n"},
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_edits_are_shown_as_diffs(scroll: Any, folder: Path, name: str) -> None:
+    with Store(folder, create=True) as store:
+        call = json.dumps(EDITS[name])
+        store.append(Draft(session_id="s", kind=Kind.TOOL_CALL, name=name, content=call))
+        store.append(Draft(session_id="s", kind=Kind.TOOL_CALL, name="ls", content='{"path": "."}'))
+    for shown in (scroll("show", 1).stdout, scroll("read", "s", "--cells").stdout):
+        assert "\n-x = 1\n" in shown and "\n+x = 3\n" in shown and "old_string" not in shown
+    assert json.loads(scroll("show", 1, "--json").stdout)["content"] == call
+    assert '{"path": "."}' in scroll("show", 2).stdout

@@ -72,7 +72,7 @@ def test_names_cannot_steer_the_terminal_or_forge_a_question(folder: Path, tmp_p
         shown = at.finish()
     assert CLIPBOARD not in shown and "\u202e" not in shown
     assert not any(line.startswith(FORGED[:16]) for line in shown.splitlines())
-    for command in (["show", "1-20"], ["trajectory", "s"], ["sessions"], ["explain", "6"]):
+    for command in (["show", "1-20"], ["read", "s", "--steps"], ["sessions"], ["explain", "6"]):
         with Terminal(command, folder) as at:
             shown = at.finish()
         assert at.process.returncode == 0, shown
@@ -205,7 +205,7 @@ def test_every_printed_hint_works_as_it_is_printed(
         run("run", "Go.", "--session", "my session", *model, *there),
         run("run", "Go.", "--session", "broken", *cut_off, *there),
         run("resume", "nobody", *model, *there),
-        run("trajectory", "nobody", *there),
+        run("read", "nobody", "--steps", *there),
         run("explain", "3", *there),
         run("fork", "my session", "2", *there),
         run("fork", "my session", "33", "--as", "other", *there),
@@ -220,7 +220,7 @@ def test_every_printed_hint_works_as_it_is_printed(
         "sessions",
         "sql",
         "show",
-        "get",
+        "read",
         "chat",
         "explain",
     }
@@ -255,24 +255,25 @@ def test_hints_of_damaged_stores_work(
     data = bytearray(log.read_bytes())
     data[4096:8192] = b"\xff" * 4096
     log.write_bytes(data)
-    assert CliRunner().invoke(app, hinted("sessions")).exit_code == 0
+    # No terminal is there for the question that a repair of the log asks.
+    assert CliRunner().invoke(app, [*hinted("sessions"), "--yes"]).exit_code == 0
 
 
 def test_the_bytes_of_a_payload_come_out_as_they_went_in(
     scroll: Any, process: Any, folder: Path, tmp_path: Path
 ) -> None:
     assert scroll("import", image(tmp_path / "image.jsonl")).exit_code == 0
-    assert "scroll get 1 -o FILE" in scroll("show", 1, "--full").stdout
-    assert process("get", "1").communicate()[0] == PNG
-    assert scroll("get", 1, "-o", tmp_path / "it.png").exit_code == 0
+    assert "scroll show 1 --raw -o FILE" in scroll("show", 1, "--full").stdout
+    assert process("show", "1", "--raw").communicate()[0] == PNG
+    assert scroll("show", 1, "--raw", "-o", tmp_path / "it.png").exit_code == 0
     assert (tmp_path / "it.png").read_bytes() == PNG
-    again = scroll("get", 1, "-o", tmp_path / "it.png")
+    again = scroll("show", 1, "--raw", "-o", tmp_path / "it.png")
     assert again.exit_code == 1 and "not overwritten" in again.stderr
-    with Terminal(["get", "1"], folder) as at:
+    with Terminal(["show", "1", "--raw"], folder) as at:
         shown = at.finish()
     assert at.process.returncode == 1
     assert "image/png" in shown and "PNG\r\n" not in shown and "\x89" not in shown
-    assert scroll("get", 2).exit_code == 1
+    assert scroll("show", 2, "--raw").exit_code == 1
 
 
 # 3: what the model may read -----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""verify, salvage, reindex, backup, export, demo."""
+"""verify, repair, backup, export, demo."""
 
 import json
 import os
@@ -47,26 +47,28 @@ def test_verify_names_what_was_altered(filled: Any, folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["idx", "pos", "term", "fieldnorm", "fast", "store"])
 def test_verify_names_a_flipped_bit_in_the_index(filled: Any, folder: Path, kind: str) -> None:
-    assert filled("reindex").exit_code == 0
+    assert filled("repair", "--index").exit_code == 0
     (file,) = (folder / "index").glob(f"v*/*.{kind}")
     whole = file.read_bytes()
     replace_with(file, bytes([whole[0] ^ 4]) + whole[1:])
     result = filled("verify")
     assert result.exit_code == 1
     assert file.name in result.stderr
-    assert f"`scroll reindex --store {folder}` rebuilds it" in result.stderr
+    assert f"`scroll repair --store {folder}` rebuilds it" in result.stderr
     assert "intact" not in result.stdout
     assert json.loads(filled("verify", "--json").stdout)["damaged_index_files"] == [file.name]
-    assert filled("reindex").exit_code == 0
+    assert filled("repair", "--index").exit_code == 0
     assert "intact" in filled("verify").stdout
 
 
-def test_salvage_of_a_whole_log_says_that_nothing_was_lost(filled: Any) -> None:
-    said = filled("salvage").stdout
-    assert "30 events, all that there were; the log as it was is kept as" in said
+def test_an_intact_store_is_not_repaired(filled: Any, folder: Path) -> None:
+    assert "are intact" in filled("repair").stdout
+    assert not list(folder.glob("log.db.*"))
+    rebuilt = filled("repair", "--log", "--yes").stdout
+    assert "recovered every event: 30; the old log is kept as" in rebuilt
 
 
-def test_salvage_of_a_damaged_log(filled: Any, folder: Path, tmp_path: Path) -> None:
+def test_repair_of_a_damaged_log(filled: Any, folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "more.jsonl"
     path.write_text(
         "".join(
@@ -81,22 +83,28 @@ def test_salvage_of_a_damaged_log(filled: Any, folder: Path, tmp_path: Path) -> 
     data[page : page + 4096] = b"\xff" * 4096
     log.write_bytes(data)
     assert filled("verify").exit_code == 1
-    report = json.loads(filled("salvage", "--json").stdout)
+    planned = filled("repair", "--dry-run")
+    assert planned.exit_code == 0 and "The log" in planned.stdout
+    refused = filled("repair")
+    assert refused.exit_code == 1 and "pass --yes" in refused.stderr
+    assert log.read_bytes() == bytes(data), "neither of them changed the store"
+    report = json.loads(filled("repair", "--yes", "--json").stdout)
+    assert report["indexed_seq"]
     assert 200 < report["recovered"] < 230
     assert report["lost"]
     assert Path(report["kept_as"]).read_bytes() == bytes(data)
     result = filled("verify")
     assert result.exit_code == 0, result.output
     assert "known: seq" in result.stdout
-    assert "the damaged log as it was is kept" in filled("salvage").stdout
+    assert "are intact" in filled("repair").stdout
 
 
-def test_reindex_builds_the_same_answers(filled: Any, folder: Path) -> None:
+def test_a_new_index_gives_the_same_answers(filled: Any, folder: Path) -> None:
     before = filled("search", "economy cabin", "--json").stdout
     shutil.rmtree(folder / "index")
-    assert json.loads(filled("reindex", "--json").stdout) == {"indexed_seq": 30}
+    assert json.loads(filled("repair", "--index", "--json").stdout)["indexed_seq"] == 30
     assert filled("search", "economy cabin", "--json").stdout == before
-    assert "indexed up to seq 30" in filled("reindex").stdout
+    assert "indexed up to seq 30" in filled("repair", "--index").stdout
 
 
 def test_backup_is_a_store(filled: Any, folder: Path, tmp_path: Path) -> None:
@@ -146,9 +154,9 @@ def test_files_that_commands_write_are_private_whatever_the_umask(
     try:
         commands: list[tuple[str | Path, ...]] = [
             ("export", tmp_path / "export.jsonl"),
-            ("get", "1", "-o", tmp_path / "get"),
+            ("show", "1", "--raw", "-o", tmp_path / "raw"),
             ("read", "trip-2-booking", "-o", tmp_path / "read.md"),
-            ("trajectory", "trip-2-booking", "--out", tmp_path / "trajectory.json"),
+            ("read", "trip-2-booking", "--steps", "--json", "--out", tmp_path / "steps.json"),
             ("serve", "trip-2-booking", "--export", tmp_path / "session.html"),
         ]
         for words in commands:

@@ -30,21 +30,17 @@ WORDS: dict[str, list[tuple[str, ...]]] = {
     "watch": [("--once",)],
     "search": [("toll roads",)],
     "show": [("1",)],
-    "get": [("1",)],
     "sessions": [()],
     "read": [(SESSION,)],
     "stats": [()],
     "sql": [("SELECT count(*) FROM hist.events",)],
     "verify": [()],
-    "salvage": [()],
-    "reindex": [()],
+    "repair": [("--index",), ("--log", "--yes")],
     "erase": [("1", "--yes")],
-    "retention": [("--older-than", "1h", "--apply", "--yes")],
+    "retention": [("--older-than", "1h", "--yes")],
     "scan": [("--erase", "--yes")],
     "backup": [("{out}/backup",)],
     "export": [("{out}/export.jsonl",)],
-    "push": [(".scroll", "{address}")],
-    "pull": [("{address}", "{out}/pulled")],
     "doctor": [()],
     "repl": [()],
     "chat": [("--session", SESSION, "--model", "{model}")],
@@ -52,27 +48,30 @@ WORDS: dict[str, list[tuple[str, ...]]] = {
     "resume": [(SESSION, "Go.", "--model", "{model}")],
     "fork": [(SESSION, "2")],
     "explain": [("1",)],
-    "trajectory": [(SESSION,)],
     "completion": [("bash",)],
-    "admin": [("init", "{address}")],
+    "shared": [
+        ("init", "{address}"),
+        ("push", ".scroll", "{address}"),
+        ("pull", "{address}", "{out}/pulled"),
+    ],
     "mcp": [()],
     "serve": [(SESSION, "--export", "{out}/page.html")],
     "gateway": [("status",)],
     "wrap": [("opencode", "--version")],
-    "install": [("gemini", "--scope", "project", "--dry-run")],
-    "uninstall": [("gemini", "--yes"), ("gemini", "--scope", "project", "--dry-run")],
+    "install": [
+        ("gemini", "--scope", "project", "--dry-run"),
+        ("gemini", "--remove", "--yes"),
+        ("gemini", "--remove", "--scope", "project", "--dry-run"),
+    ],
     "hook": [("claude-code",)],
     "demo": [()],
 }
 WITHOUT_STORE_OPTION = (
     "wrap",
-    "push",
-    "pull",
+    "shared",
     "doctor",
-    "admin",
     "demo",
     "completion",
-    "uninstall",
 )
 RUNS = [(command, False) for command in WORDS]
 RUNS += [(command, True) for command in WORDS if command not in WITHOUT_STORE_OPTION]
@@ -206,7 +205,8 @@ def run(
 
 
 def test_every_command_is_tried() -> None:
-    assert set(WORDS) == {*COMMANDS, *PACKAGES}
+    own = {name for members in COMMANDS.values() for name in members}
+    assert set(WORDS) == own | set(PACKAGES)
 
 
 @pytest.mark.parametrize(("command", "named"), RUNS)
@@ -228,7 +228,7 @@ def test_a_command_in_a_hostile_repository_changes_nothing_of_the_user(
         if command in ("search", "sessions", "stats", "read", "show") and not named:
             assert shown.count("--store .scroll") == 1 and done.returncode == 1, shown
     assert contents(home) == before
-    if not named and command != "push":  # which names .scroll by its argument
+    if not named and command != "shared":  # which names .scroll by its argument
         assert contents(repository) == theirs
     with pytest.raises(BlockingIOError):
         server.accept()

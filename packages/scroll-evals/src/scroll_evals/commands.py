@@ -96,14 +96,14 @@ def _how_models_are_asked() -> dict[str, Option]:
             "--thinking",
             type=click.Choice(["on", "off", "low", "medium", "high"]),
             show_default="as it does",
-            help="How much to think.",
+            help="The reasoning effort.",
         ),
         "temperature": click.option(
             "--temperature",
             type=click.FloatRange(0, 2),
             metavar="N",
             show_default="its provider's",
-            help="Of the agent's model.",
+            help="The temperature of the agent's model.",
         ),
     }
 
@@ -116,14 +116,14 @@ def _what_a_task_may_take(steps: int, seconds: float) -> dict[str, Option]:
             metavar="N",
             default=steps,
             show_default=True,
-            help="Replies that a task may take.",
+            help="The most replies per task.",
         ),
         "tokens": click.option(
             "--tokens",
             type=_POSITIVE,
             metavar="N",
             show_default="no limit",
-            help="Tokens that a task may take.",
+            help="The most tokens per task.",
         ),
         "seconds": click.option(
             "--seconds",
@@ -131,14 +131,14 @@ def _what_a_task_may_take(steps: int, seconds: float) -> dict[str, Option]:
             metavar="N",
             default=seconds,
             show_default=True,
-            help="Time that a task may take.",
+            help="The most time per task.",
         ),
         "dollars": click.option(
             "--dollars",
             type=_AMOUNT,
             metavar="N",
             show_default="no limit",
-            help="What a task may cost.",
+            help="The highest cost per task.",
         ),
     }
 
@@ -147,9 +147,7 @@ def options_of_a_run(
     *, without: tuple[str, ...] = (), jobs: int = 4, steps: int = 100, seconds: float = 3600.0
 ) -> Callable[[Function], Function]:
     """Give a command the options of a run, as one argument `options`."""
-    keep_stores = click.option(
-        "--keep-stores", is_flag=True, help="Keep the store of every task, for looking into it."
-    )
+    keep_stores = click.option("--keep-stores", is_flag=True, help="Keep the store of every task.")
     offered: dict[str, Option] = {
         **_what_is_run(jobs),
         **_how_models_are_asked(),
@@ -185,8 +183,9 @@ runs_argument = click.argument("runs", type=FILE, nargs=-1, required=True, metav
 def app() -> None:
     """Rerun the paper's benchmarks on your own model.
 
-    Baselines and ablations are contexts to be compared: see --context of beam, longmemeval, locomo and loca. A run is
-    a folder. The same command on the same folder goes on where the run stopped, and pays for nothing twice.
+    Baselines and ablations are contexts to compare: see --context of beam, longmemeval, locomo and
+    loca. A run is a folder. The same command on the same folder continues where the run stopped, and
+    pays for nothing twice.
 
     \b
     Begin with:
@@ -210,8 +209,8 @@ def app() -> None:
 def beam(data: Path, split: str, options: EvalOptions) -> None:
     """Run BEAM: questions of ten abilities about long chats.
 
-    Ctrl-C stops it; the same command goes on. Status 3: some tasks could not be finished, and the same command tries
-    them again.
+    Ctrl-C stops the run, and the same command continues it. Exits 3 if some tasks could not be
+    finished; the same command tries them again.
 
     \b
     Examples:
@@ -233,7 +232,7 @@ def beam(data: Path, split: str, options: EvalOptions) -> None:
     metavar="oracle|s|m",
     default="s",
     show_default=True,
-    help="How much history a question has.",
+    help="The amount of history per question.",
 )
 @options_of_a_run(without=("compat",))
 def longmemeval(data: Path, split: str, options: EvalOptions) -> None:
@@ -258,14 +257,14 @@ def longmemeval(data: Path, split: str, options: EvalOptions) -> None:
     metavar="people|assistant",
     default="people",
     show_default=True,
-    help="What the second speaker is recorded as.",
+    help="The role of the second speaker.",
 )
 @options_of_a_run(without=("compat",))
 def locomo(data: Path, split: str, options: EvalOptions) -> None:
     """Run LoCoMo: questions about conversations of two people.
 
-    Adversarial questions, whose right answer is to abstain, are asked and scored too. If the folder has an
-    errors.json, its corrections replace the published answers.
+    Adversarial questions, whose right answer is to abstain, are asked and scored too. If the folder
+    has an errors.json, its corrections replace the published answers.
 
     \b
     Examples:
@@ -314,14 +313,14 @@ def locomo(data: Path, split: str, options: EvalOptions) -> None:
     metavar="N",
     default=1800.0,
     show_default=True,
-    help="Time that generating an environment may take.",
+    help="Time limit for generating an environment.",
 )
 @click.option(
     "--server-python",
     type=FILE,
     metavar="FILE",
     show_default="one is made for it",
-    help="A Python that can run its server.",
+    help="The Python that runs the benchmark's server.",
 )
 @options_of_a_run(
     without=("judge", "judge_url", "compat", "limit"), jobs=2, steps=300, seconds=7200.0
@@ -337,9 +336,9 @@ def loca(
 ) -> None:
     """Run LOCA: tasks in an environment, scored by rules.
 
-    The benchmark's server is started and stopped for you, in an environment of its own, and listens on 127.0.0.1 only.
-    Its own tools run model-written code with your rights, outside Scroll's jail: use a container. One task of each
-    family comes first, then the next of each.
+    The benchmark's server is started and stopped for you, in its own environment, and listens only
+    on 127.0.0.1. Its tools run model-written code with your rights, outside Scroll's jail, so use a
+    container. The first task of each family runs first, then the second of each.
 
     \b
     Examples:
@@ -397,9 +396,9 @@ def retrieval(data: Path, split: tuple[str, ...], as_json: bool) -> None:
 def compare(before: Path, after: tuple[Path, ...], as_json: bool) -> None:
     """Compare reports of `scroll eval retrieval --json`.
 
-    Ability by ability; intervals are 95 % of a bootstrap over chats. With several reports, for example of several
-    settings, the choice among all of them is cross-validated: each chat is measured under the report that is best on
-    the other chats.
+    Abilities are compared one by one; intervals are 95 % of a bootstrap over chats. With several
+    reports, for example of several settings, the choice among them is cross-validated: each chat is
+    measured under the report that is best on the other chats.
 
     \b
     Examples:
@@ -416,10 +415,10 @@ def compare(before: Path, after: tuple[Path, ...], as_json: bool) -> None:
 @click.argument("benchmark", type=click.Choice(["longmemeval"]))
 @click.argument("folder", type=FILE, metavar="DIR")
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="Another number makes another set."
+    "--seed", type=int, default=0, show_default=True, help="Each seed makes another data set."
 )
 def generate(benchmark: str, folder: Path, seed: int) -> None:
-    """Write a small made-up data set, for trying things out.
+    """Write a small synthetic data set to try the other commands on.
 
     \b
     Examples:
@@ -441,13 +440,13 @@ def generate(benchmark: str, folder: Path, seed: int) -> None:
     type=FILE,
     metavar="DIR",
     show_default="none",
-    help="Draw figures here, as SVG and PNG.",
+    help="Write figures to this folder, as SVG and PNG.",
 )
 @json_option
 def report(runs: tuple[Path, ...], figures: Path | None, as_json: bool) -> None:
     """Print the paper's tables for runs, and draw its figures.
 
-    A RUN is the folder of a run, or one that holds such folders.
+    A RUN is the folder of a run, or a folder of such folders.
 
     \b
     Examples:
@@ -471,13 +470,14 @@ def report(runs: tuple[Path, ...], figures: Path | None, as_json: bool) -> None:
     metavar="N",
     default=1.0,
     show_default=True,
-    help="The least score of a trajectory.",
+    help="The lowest score of a trajectory.",
 )
 @json_option
 def export_sft(runs: tuple[Path, ...], out: Path, threshold: float, as_json: bool) -> None:
     """Write successful trajectories as examples for fine-tuning.
 
-    One line for each decision: `retrieval` (context in, cell out) and `injection` (records in, what was printed out).
+    Each line is one decision: `retrieval` (context in, cell out) or `injection` (records in, printed
+    output out).
 
     \b
     Examples:
@@ -506,13 +506,14 @@ def rescore(runs: tuple[Path, ...], as_json: bool) -> None:
 
 @app.command()
 @click.argument("seq", type=click.IntRange(min=1), metavar="SEQ")
-@click.option("--full", is_flag=True, help="Print every message whole.")
+@click.option("--full", is_flag=True, help="Print every message in full.")
 @store_option
 @json_option
 def explain(seq: int, full: bool, store: Path, as_json: bool) -> None:
-    """Show what a model saw at a request of a trial.
+    """Show what the model saw at a request of a trial.
 
-    It reads a store that --keep-stores has kept. `scroll explain` does not know the history that a trial began with.
+    This reads a store that --keep-stores kept. `scroll explain` does not know the history that a
+    trial began with.
 
     \b
     Examples:

@@ -23,7 +23,7 @@ window_option = click.option(
     type=click.IntRange(4_000),
     default=WINDOW,
     show_default=True,
-    help="The tokens that a request may have.",
+    help="The largest request, in tokens.",
 )
 
 
@@ -67,9 +67,9 @@ def gateway(
 ) -> None:
     """Keep the conversations of any program within a window.
 
-    The gateway listens on 127.0.0.1 and forwards requests to one provider. What no longer fits the
-    window is folded or moved to an index; everything is recorded in the store. `status` lists the
-    running gateways of this user.
+    The gateway listens on 127.0.0.1 and forwards requests to one provider. Messages that no longer
+    fit the window are folded or moved to an index, and everything is recorded in the store.
+    `status` lists your running gateways.
 
     \b
     Examples:
@@ -102,7 +102,7 @@ def _print_usage(url: str, upstream: str) -> None:
     echo(f"  Claude Code, Anthropic SDK   ANTHROPIC_BASE_URL={url}")
     echo(f"  OpenAI SDK                   OPENAI_BASE_URL={url}/v1")
     echo(f"  other OpenAI clients         base_url = {url}/v1")
-    echo("Ctrl-C ends it. `scroll serve` shows what was sent.")
+    echo("Press Ctrl-C to stop. `scroll serve` shows the requests.")
 
 
 def _print_status(*, as_json: bool) -> None:
@@ -143,7 +143,7 @@ def _summary(sums: "Sums") -> str:
         f"gateway, {evictions}."
     )
     if sums.faults:
-        text += f" {sums.faults:,} went as they came because of a fault."
+        text += f" {sums.faults:,} were forwarded unchanged because of an error."
     return text + " `scroll serve` shows the conversation."
 
 
@@ -167,9 +167,9 @@ def wrap(
 ) -> None:
     """Run a coding assistant under a gateway of its own.
 
-    Options of this command stand before the name of the assistant, the assistant's own after it.
-    The gateway ends with the assistant. No file of the assistant is changed: address and recall
-    tools are passed for this run only.
+    Put options of this command before the assistant's name, and the assistant's own options after
+    it. The gateway stops when the assistant exits. The assistant's files are not changed: the
+    address and the recall tools are passed for this run only.
 
     \b
     Examples:
@@ -198,7 +198,7 @@ def wrap(
 
 
 def _log_to_file() -> None:
-    """The terminal belongs to the assistant, so what goes wrong is logged in a file."""
+    """Log to a file, because the terminal belongs to the assistant."""
     from scroll_context.folders import state_folder
 
     file = Path(state_folder()) / "gateway.log"
@@ -209,7 +209,7 @@ def _log_to_file() -> None:
 
 
 def checks(_: Path) -> list[Any]:
-    """What `scroll doctor` shows about gateways: the running ones, and assistants to wrap."""
+    """The running gateways, and the assistants that can be wrapped, for `scroll doctor`."""
     import shutil
 
     import msgspec

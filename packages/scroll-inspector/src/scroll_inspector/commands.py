@@ -9,12 +9,13 @@ import click
 
 from scroll_context.cli.options import (
     FILE,
+    Narrowing,
     Place,
-    agent_option,
     complete_session,
+    narrowing_options,
     require_store,
+    session_named,
     store_option,
-    task_option,
 )
 from scroll_context.cli.output import Command, new_file, note
 
@@ -22,14 +23,13 @@ if TYPE_CHECKING:
     from scroll_inspector.app import Inspector
 
 SERVE_TOKEN = "SCROLL_SERVE_TOKEN"
-"""The variable with the token of the inspector. Without it, each run makes a token of its own."""
+"""The environment variable with the token. Without it, each run generates one."""
 
 
 @click.command(cls=Command)
 @click.argument("session", metavar="[SESSION]", required=False, shell_complete=complete_session)
+@narrowing_options(session=False)
 @store_option
-@agent_option
-@task_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--port",
@@ -51,26 +51,26 @@ SERVE_TOKEN = "SCROLL_SERVE_TOKEN"
 @click.option("--open", "open_browser", is_flag=True, help="Open the address in a browser.")
 def serve(
     session: str | None,
+    narrowing: Narrowing,
     store: Place,
-    agent: str | None,
-    task: str | None,
     host: str,
     port: int,
     names: tuple[str, ...],
     export: Path | None,
     open_browser: bool,
 ) -> None:
-    """See a Scroll store in the browser, and what the model saw.
+    """Open a store in the browser: sessions, search and each request.
 
-    The inspector only reads, and it can run while agents write to the store. The printed address contains a random
-    token, or the one in SCROLL_SERVE_TOKEN. With SESSION, --agent or --task the inspector shows nothing else.
+    The inspector only reads, and it can run while agents write to the store. The printed address
+    contains a random token, or the one in SCROLL_SERVE_TOKEN. With SESSION, --agent, --task or
+    --project, the inspector shows nothing else.
 
     \b
     Examples:
       scroll serve
       scroll serve --open --port 0
-      scroll serve --task garden
-      scroll serve --export session.html s-1f2e3d4c
+      scroll serve trip-4
+      scroll serve trip-4 --export session.html
     """
     from scroll_context.events import Grant
     from scroll_context.store import Store
@@ -79,8 +79,11 @@ def serve(
     if export is not None and session is None:
         raise click.UsageError("Name the SESSION to export; `scroll sessions` lists them.")
     require_store(store)
-    grant = Grant(session_id=session, task_id=task, agent_id=agent)
     with Store(store, read_only=True) as opened:
+        place = narrowing.resolve(opened.log)
+        if session is not None:
+            session = session_named(opened.log, session)
+        grant = Grant(session_id=session, task_id=place.task, agent_id=place.agent)
         inspector = Inspector(opened, grant)
         if export is not None:
             _write_page(inspector, str(session), export)

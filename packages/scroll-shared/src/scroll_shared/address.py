@@ -2,7 +2,7 @@
 additional parameters.
 
 These are `store` (its name), `payloads` (a folder that all hosts mount, or the URL of an object
-store; by default the one that `scroll admin init` recorded), `replica` (the folder of the local
+store; by default the one that `scroll shared init` recorded), `replica` (the folder of the local
 copy), `lease` and `timeout` (in seconds). Everything else goes to libpq. Connections are encrypted
 and the server's name is checked (`sslmode=verify-full`), unless the URL says otherwise; a mode that
 silently falls back to plaintext is refused. The text of an address never contains the password.

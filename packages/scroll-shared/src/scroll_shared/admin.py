@@ -74,7 +74,7 @@ def migrate(address: Address, steps: list[Migration] | None = None) -> list[int]
     """Apply the missing steps. Returns their numbers. A schema that is too old is refused."""
     steps = steps or migrations()
     applied: list[int] = []
-    with Server(address, "scroll admin") as server:
+    with Server(address, "scroll shared") as server:
         _make_ledger(server)
         for step in steps:
             with server.transaction() as run:
@@ -138,7 +138,7 @@ def init(address: Address, *, max_bytes: int | None = None) -> bool:
             "or a folder that every host mounts under the same name"
         )
     migrate(address)
-    with Server(address, "scroll admin") as server:
+    with Server(address, "scroll shared") as server:
         new_rows = server.call(
             """WITH made AS (
                 INSERT INTO scroll.store (name, payloads, max_bytes) VALUES (%s, %s, %s)
@@ -155,7 +155,7 @@ def grant(address: Address, role: str, *, can_append: bool = True, can_erase: bo
     """Let a role read the store, and perhaps append to it or erase in it; what it could before is
     replaced.
     """
-    with Server(address, "scroll admin") as server:
+    with Server(address, "scroll shared") as server:
         if not server.call("SELECT 1 FROM pg_roles WHERE rolname = %s", [role]):
             raise BadInput(
                 f"the server has no role {role!r:.80}; CREATE ROLE makes one. Nothing was changed."
@@ -169,7 +169,7 @@ def grant(address: Address, role: str, *, can_append: bool = True, can_erase: bo
         )
         if not rows:
             raise BadInput(
-                f"there is no store {address.store!r:.80} there; `scroll admin init URL` makes one"
+                f"there is no store {address.store!r:.80} there; `scroll shared init URL` makes one"
             )
         _give_rights(server, role, can_append, can_erase)
 
@@ -179,7 +179,7 @@ def revoke(address: Address, role: str) -> bool:
 
     Its copies on hosts remain.
     """
-    with Server(address, "scroll admin") as server:
+    with Server(address, "scroll shared") as server:
         return bool(
             server.call(
                 """DELETE FROM scroll.member m USING scroll.store s

@@ -202,8 +202,8 @@ def open_shared(address: Address, *, create: bool = False) -> SharedBackend:
         if facts is None:
             raise NotAStore(
                 f"there is no store {address.store!r:.80} at {address}, or this login is not a "
-                "member of it. `scroll admin init URL` creates one, "
-                "`scroll admin grant URL ROLE` admits a role."
+                "member of it. `scroll shared init URL` creates one, "
+                "`scroll shared grant URL ROLE` admits a role."
             )
     except StoreUnreachable as error:
         if here is None:

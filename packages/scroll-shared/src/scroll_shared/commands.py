@@ -1,36 +1,55 @@
-"""The commands of a store that hosts share: push, pull and admin.
+"""The commands of a store that hosts share, all of them below `scroll shared`.
 
-Each is an entry point of the group `scroll_context.commands`. `scroll_commands.txt` has the first
-line of each help text, so that `scroll --help` does not import this module. The drivers for
-Postgres and object stores are slow to import, and a shell imports this module to complete a command
-line, so each command imports what it needs.
+The group is an entry point of `scroll_context.commands`. `scroll_commands.txt` has the first line
+of its help text, so that `scroll --help` does not import this module. The drivers for Postgres and
+object stores are slow to import, and a shell imports this module to complete a command line, so
+each command imports what it needs.
 """
 
 from pathlib import Path
 
 import click
 
+from scroll_context.cli.confirmation import confirm, dry_run_option, yes_option
 from scroll_context.cli.options import FILE, json_option
 from scroll_context.cli.output import Command, note, print_result, progress
 from scroll_shared.address import parse
 
 url_argument = click.argument("url", metavar="URL")
+owned_url_argument = click.argument("url", metavar="URL", envvar="SCROLL_ADMIN_URL")
 
 
-@click.command(cls=Command)
+@click.group()
+def shared() -> None:
+    """Set up a store on Postgres that many hosts share, and copy stores.
+
+    URL is postgresql://USER@HOST/DATABASE?store=NAME. To set up a store, USER is the owner of the
+    database; docs/SHARED.md has the details. Put the password into PGPASSWORD or ~/.pgpass rather
+    than into the command line, which other users of the machine can see.
+
+    \b
+    Examples:
+      scroll shared init \\
+        'postgresql://owner@db.example/agents?store=main&payloads=s3://bucket/scroll'
+      scroll shared grant 'postgresql://owner@db.example/agents?store=main' agent_hosts
+      scroll shared push trip 'postgresql://scroll@db.example/agents?store=main'
+    """
+
+
+@shared.command("push", cls=Command)
 @click.argument("folder", metavar="DIR", type=FILE)
 @url_argument
 @json_option
 def push(folder: Path, url: str, as_json: bool) -> None:
-    """Bring the store in a folder to a server.
+    """Copy the store in a folder to a server.
 
-    All seqs, hashes and payloads remain the same. The shared store is created if there is none; a
-    store to which hosts have appended is refused. An interrupted push resumes where it stopped. The
-    folder is checked first.
+    All event numbers, hashes and payloads remain the same. The folder is checked first. The shared
+    store is created if there is none; a store to which hosts have appended is refused. An
+    interrupted push resumes where it stopped.
 
     \b
     Example:
-      scroll push ~/.local/share/scroll \\
+      scroll shared push ~/.local/share/scroll \\
         'postgresql://scroll@db.example/agents?store=main&payloads=s3://bucket/scroll'
     """
     from scroll_shared.push import push as push_store
@@ -44,18 +63,19 @@ def push(folder: Path, url: str, as_json: bool) -> None:
     print_result(report, f"{text}\nhead {report.head}", as_json=as_json)
 
 
-@click.command(cls=Command)
+@shared.command("pull", cls=Command)
 @url_argument
 @click.argument("folder", metavar="DIR", type=FILE)
 @json_option
 def pull(url: str, folder: Path, as_json: bool) -> None:
     """Copy a shared store to a new folder.
 
-    The copy is an independent store: the shared one at one moment, with the same seqs and hashes.
+    The copy is an independent store: the shared one at one moment, with the same event numbers and
+    hashes.
 
     \b
     Example:
-      scroll pull 'postgresql://scroll@db.example/agents?store=main' history-2026-03-01
+      scroll shared pull 'postgresql://scroll@db.example/agents?store=main' history-2026-03-01
     """
     from scroll_shared.push import pull as pull_store
 
@@ -73,34 +93,16 @@ def pull(url: str, folder: Path, as_json: bool) -> None:
         )
 
 
-# admin: commands for the owner of the database ----------------------------------------------------
-
-owned_url_argument = click.argument("url", metavar="URL", envvar="SCROLL_ADMIN_URL")
+# commands for the owner of the database -----------------------------------------------------------
 
 
-@click.group()
-def admin() -> None:
-    """Set up a store on Postgres that many hosts share.
-
-    URL is postgresql://USER@HOST/DATABASE?store=NAME, with the owner of the database as USER;
-    docs/SHARED.md has the details. Put the password into PGPASSWORD or ~/.pgpass rather than into
-    the command line.
-
-    \b
-    Examples:
-      scroll admin init \\
-        'postgresql://owner@db.example/agents?store=main&payloads=s3://bucket/scroll'
-      scroll admin grant 'postgresql://owner@db.example/agents?store=main' agent_hosts
-    """
-
-
-@admin.command("init", cls=Command)
+@shared.command("init", cls=Command)
 @owned_url_argument
 @click.option(
     "--max-bytes",
     type=click.IntRange(min=1),
     metavar="N",
-    help="The most bytes of events in the store.",
+    help="Refuse events beyond this many bytes in the store.",
 )
 @json_option
 def init(url: str, max_bytes: int | None, as_json: bool) -> None:
@@ -108,7 +110,7 @@ def init(url: str, max_bytes: int | None, as_json: bool) -> None:
 
     \b
     Example:
-      scroll admin init \\
+      scroll shared init \\
         'postgresql://owner@db.example/agents?store=main&payloads=s3://bucket/scroll'
     """
     from scroll_shared import admin as administration
@@ -123,7 +125,7 @@ def init(url: str, max_bytes: int | None, as_json: bool) -> None:
     )
 
 
-@admin.command("grant", cls=Command)
+@shared.command("grant", cls=Command)
 @owned_url_argument
 @click.argument("role")
 @click.option("--read-only", is_flag=True, help="Allow reading, but not appending.")
@@ -143,8 +145,8 @@ def grant(url: str, role: str, read_only: bool, erase: bool, revoke: bool, as_js
 
     \b
     Examples:
-      scroll admin grant 'postgresql://owner@db.example/agents?store=main' agent_hosts
-      scroll admin grant 'postgresql://owner@db.example/agents?store=main' analyst --read-only
+      scroll shared grant 'postgresql://owner@db.example/agents?store=main' agent_hosts
+      scroll shared grant 'postgresql://owner@db.example/agents?store=main' analyst --read-only
     """
     from scroll_shared import admin as administration
 
@@ -159,7 +161,7 @@ def grant(url: str, role: str, read_only: bool, erase: bool, revoke: bool, as_js
     print_result({"store": address.store, "role": role, "rights": rights}, text, as_json=as_json)
 
 
-@admin.command("migrate", cls=Command)
+@shared.command("migrate", cls=Command)
 @owned_url_argument
 @json_option
 def migrate(url: str, as_json: bool) -> None:
@@ -167,7 +169,7 @@ def migrate(url: str, as_json: bool) -> None:
 
     \b
     Example:
-      scroll admin migrate 'postgresql://owner@db.example/agents?store=main'
+      scroll shared migrate 'postgresql://owner@db.example/agents?store=main'
     """
     from scroll_shared import admin as administration
 
@@ -176,7 +178,7 @@ def migrate(url: str, as_json: bool) -> None:
     print_result({"applied": applied, "schema": administration.newest()}, text, as_json=as_json)
 
 
-@admin.command("snapshot", cls=Command)
+@shared.command("snapshot", cls=Command)
 @owned_url_argument
 @json_option
 def snapshot(url: str, as_json: bool) -> None:
@@ -187,7 +189,7 @@ def snapshot(url: str, as_json: bool) -> None:
 
     \b
     Example:
-      scroll admin snapshot 'postgresql://owner@db.example/agents?store=main'
+      scroll shared snapshot 'postgresql://owner@db.example/agents?store=main'
     """
     from scroll_shared.host_snapshot import take_of
 
@@ -201,7 +203,7 @@ def snapshot(url: str, as_json: bool) -> None:
     print_result(fields, text, as_json=as_json)
 
 
-@admin.command("collect", cls=Command)
+@shared.command("collect", cls=Command)
 @owned_url_argument
 @click.option(
     "--grace",
@@ -211,20 +213,27 @@ def snapshot(url: str, as_json: bool) -> None:
     show_default=True,
     help="How long an object may wait for its event.",
 )
-@click.option("--dry-run", is_flag=True, help="Report what would be deleted, without deleting.")
+@dry_run_option
+@yes_option
 @json_option
-def collect(url: str, grace: float, dry_run: bool, as_json: bool) -> None:
-    """Delete objects that no event names: of processes that were killed, and of erased events.
+def collect(url: str, grace: float, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Delete objects that no event names.
 
-    Hosts can continue to write meanwhile: no event loses its payload.
+    Killed processes and erasures leave such objects behind. Hosts can continue to write meanwhile:
+    no event loses its payload.
 
     \b
     Example:
-      scroll admin collect 'postgresql://owner@db.example/agents?store=main'
+      scroll shared collect 'postgresql://owner@db.example/agents?store=main' --dry-run
     """
     from scroll_shared.collect import collect_at
 
-    report = collect_at(url, grace=grace, dry_run=dry_run)
-    verb = "would be deleted" if dry_run else "deleted"
-    text = f"checked {report.objects:,} objects; {report.deleted:,} {verb}, {report.bytes:,} bytes"
+    report = collect_at(url, grace=grace, dry_run=True)
+    due = f"{report.deleted:,} of {report.objects:,} objects, {report.bytes:,} bytes"
+    if dry_run or not report.deleted:
+        print_result(report, f"{due}, would be deleted", as_json=as_json)
+        return
+    confirm(f"Delete {due}?", yes=yes)
+    report = collect_at(url, grace=grace)
+    text = f"{report.deleted:,} of {report.objects:,} objects deleted, {report.bytes:,} bytes"
     print_result(report, text, as_json=as_json)

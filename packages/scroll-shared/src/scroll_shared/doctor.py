@@ -85,7 +85,7 @@ def _findings(server: Server, address: Address) -> Iterator[Finding]:
     may = ["read", *(["append"] if can_append else []), *(["erase"] if can_erase else [])]
     role = f"{user} may {', '.join(may)}"
     if is_superuser:
-        role += "; a superuser: give hosts a role of their own with `scroll admin grant`"
+        role += "; a superuser: give hosts a role of their own with `scroll shared grant`"
     yield Finding("role", True, role)
     yield _payloads(address.payloads or payloads, uid)
     yield from _copies(server, store_id, last)
@@ -174,5 +174,5 @@ def _copies(server: Server, store_id: int, last: int) -> Iterator[Finding]:
             f"a new host reads {last - newest.seq:,} more"
         )
     else:
-        text = "none; `scroll admin snapshot URL` creates one, from which new hosts start"
+        text = "none; `scroll shared snapshot URL` creates one, from which new hosts start"
     yield Finding("snapshot", True, text)

@@ -18,7 +18,7 @@ class PostgresScheme:
         if limits is not None:
             raise BadInput(
                 "how large a shared store may get is set on its server: "
-                "`scroll admin init URL --max-bytes N`"
+                "`scroll shared init URL --max-bytes N`"
             )
         return open_shared(parse(address), create=create)
 

@@ -231,7 +231,7 @@ class Server:
         match state:
             case "SC001":
                 return StoreReadOnly(
-                    f"{text}. Ask its owner for `scroll admin grant`. Nothing was written."
+                    f"{text}. Ask its owner for `scroll shared grant`. Nothing was written."
                 )
             case "SC003":
                 return StoreFull(f"{text}: this append was refused, all earlier ones are safe.")
@@ -251,12 +251,12 @@ class Server:
                 )
             case "42501":
                 return StoreReadOnly(
-                    f"the server refuses that: {text}. Ask its owner for `scroll admin grant`."
+                    f"the server refuses that: {text}. Ask its owner for `scroll shared grant`."
                 )
             case "3F000" | "42P01" | "42883":
                 return NotAStore(
                     f"there is no shared store at {self.address}: "
-                    f"`scroll admin init URL` makes one ({text})"
+                    f"`scroll shared init URL` makes one ({text})"
                 )
             case "28P01" | "28000" | "3D000":
                 return StoreReadOnly(f"the server of {self.address} refuses the login: {text}")
@@ -296,14 +296,14 @@ def require_version(schema: int, oldest: int, newest: int, address: Address) -> 
     if 0 < schema < oldest:
         raise NotAStore(
             f"the server of {address} has schema {schema}, from a Scroll before {oldest}, which "
-            "this one does not read. Nothing was changed. With the Scroll that made it, "
-            "`scroll pull URL DIR` copies each store to a folder; then push the folders to a new "
+            "this one does not read. Nothing was changed. With the Scroll that made it, copy each "
+            "store to a folder (`scroll shared pull URL DIR`); then push the folders to a new "
             "database."
         )
     if schema < newest:
         raise NotAStore(
             f"the server of {address} has schema {schema}, and this Scroll needs {newest}. Nothing "
-            "was changed. Its owner updates it with `scroll admin migrate URL`."
+            "was changed. Its owner updates it with `scroll shared migrate URL`."
         )
 
 

@@ -374,7 +374,8 @@ def _begin(
 
 def unusable(snapshot: Snapshot, why: str) -> StoreError:
     return StoreError(
-        f"snapshot {snapshot.key} cannot be used: {why}. `scroll admin snapshot URL` makes another."
+        f"snapshot {snapshot.key} cannot be used: {why}. `scroll shared snapshot URL` makes "
+        "another one."
     )
 
 

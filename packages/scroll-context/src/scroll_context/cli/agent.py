@@ -19,6 +19,7 @@ from scroll_context.cli.options import (
     json_option,
     open_store,
     session_argument,
+    session_named,
     store_option,
 )
 from scroll_context.cli.output import Command, echo, note, print_document, utf8
@@ -32,12 +33,12 @@ if TYPE_CHECKING:
 
 WHY_NO_ANSWER = {
     "stopped": "it was interrupted",
-    "steps": "it took as many steps as --steps allows",
-    "tokens": "it used as many tokens as --tokens allows",
-    "time": "it took as long as --seconds allows",
-    "money": "it cost as much as --dollars allows",
+    "steps": "it reached the limit of --steps",
+    "tokens": "it reached the limit of --tokens",
+    "time": "it reached the limit of --seconds",
+    "money": "it reached the limit of --dollars",
     "silent": "the model gave only empty replies",
-    "cut": "its replies were cut off at the limit of output tokens; the partial text is above",
+    "cut": "its replies reached the limit of output tokens; the partial text is above",
 }
 
 
@@ -59,8 +60,8 @@ _OF_A_NEW_SESSION = ("agent", "task")
 def chat(session: str, options: AgentOptions, store: Place) -> None:
     """Talk to an agent whose memory is the store.
 
-    Ctrl-C stops the reply or the cell, Ctrl-D leaves. Nothing is lost: the same --session resumes
-    the chat later, variables included. Creates the store if there is none.
+    Ctrl-C stops the current reply or cell, and Ctrl-D exits. Nothing is lost: the same --session
+    resumes the chat later, with its variables. The store is created if there is none.
 
     \b
     Examples:
@@ -83,7 +84,7 @@ def chat(session: str, options: AgentOptions, store: Place) -> None:
     "--session",
     metavar="ID",
     default="",
-    show_default="made up",
+    show_default="generated",
     help="A name for the new session.",
 )
 @agent_options()
@@ -91,8 +92,8 @@ def chat(session: str, options: AgentOptions, store: Place) -> None:
 def run(prompt: str, session: str, options: AgentOptions, store: Place) -> None:
     """Give an agent one task, in a new session.
 
-    With the prompt "-", it is read from stdin. The answer goes to stdout, progress to stderr. Exits
-    3 if a limit stopped the run; `scroll resume` continues it. Creates the store if there is none.
+    The prompt "-" is read from stdin. The answer goes to stdout, progress to stderr. Exits 3 if a
+    limit stopped the run; `scroll resume` continues it. The store is created if there is none.
 
     \b
     Examples:
@@ -107,8 +108,7 @@ def run(prompt: str, session: str, options: AgentOptions, store: Place) -> None:
     with Store(store, create=isinstance(store, Path)) as opened:
         if session and opened.log.tail(1, session_id=session):
             raise BadInput(
-                f"there is a session {session!r} already; `scroll resume {quote(session)}` "
-                "resumes it"
+                f"session {session!r} already exists; `scroll resume {quote(session)}` resumes it"
             )
         _work(opened, session, message, models, options)
 
@@ -121,13 +121,13 @@ def run(prompt: str, session: str, options: AgentOptions, store: Place) -> None:
 def resume(session: str, prompt: str | None, options: AgentOptions, store: Place) -> None:
     """Resume a session.
 
-    The view and the variables are as they were. Without a prompt, the agent continues work that a
-    limit, Ctrl-C or a crash ended.
+    SESSION is the name of a session or any unique beginning of it. Its view and its variables are
+    restored. Without a prompt, the agent continues work that a limit, Ctrl-C or a crash ended.
 
     \b
     Examples:
-      scroll resume s-1f2e3d4c --model anthropic:claude-sonnet-4-5
-      scroll resume s-1f2e3d4c 'And by train?' --model anthropic:claude-sonnet-4-5
+      scroll resume trip-4 'And by train?' --model anthropic:claude-sonnet-4-5
+      scroll resume trip-4 'And by bus?' --model openai:qwen3 --base-url http://localhost:8000/v1
     """
     from scroll_context.events import Kind
     from scroll_context.session.history import lineage
@@ -135,6 +135,7 @@ def resume(session: str, prompt: str | None, options: AgentOptions, store: Place
     message = None if prompt is None else _read(prompt)
     models = options.connect()
     with open_store(store) as opened:
+        session = session_named(opened.log, session)
         messages = [event for event in lineage(opened, session) if event.kind == Kind.CONVERSATION]
         if not messages:
             raise UnknownSession(
@@ -149,7 +150,7 @@ def resume(session: str, prompt: str | None, options: AgentOptions, store: Place
         )
         if message is None and finished:
             raise BadInput(
-                f"session {session!r} has given its answer (seq {last.seq}); add a prompt with "
+                f"session {session!r} has already answered (seq {last.seq}); add a prompt with "
                 "the next task"
             )
         _work(opened, session, message, models, options)
@@ -163,25 +164,28 @@ def resume(session: str, prompt: str | None, options: AgentOptions, store: Place
     "name",
     metavar="ID",
     default="",
-    show_default="made up",
+    show_default="generated",
     help="A name for the new session.",
 )
 @store_option
 @json_option
 def fork(session: str, seq: int, name: str, store: Place, as_json: bool) -> None:
-    """Start a new session from another one's past, up to a seq.
+    """Start a new session from the past of another one.
 
-    The view and the variables are as they were at that seq. The other session is not changed.
+    The new session has the history, the view and the variables that SESSION had at event SEQ.
+    SESSION itself is not changed. Prints the name of the new session.
 
     \b
     Examples:
-      scroll fork s-1f2e3d4c 120
-      scroll fork s-1f2e3d4c 120 --as other-way
+      scroll fork trip-4 120
+      scroll fork trip-4 120 --as by-train
     """
     from scroll_context.session.session import fork as fork_session
 
-    with open_store(store) as opened, fork_session(opened, session, seq, session_id=name) as made:
-        called = made.scope.session_id
+    with open_store(store) as opened:
+        session = session_named(opened.log, session)
+        with fork_session(opened, session, seq, session_id=name) as made:
+            called = made.scope.session_id
     if as_json:
         print_document({"session_id": called, "parent": session, "at_seq": seq})
     else:

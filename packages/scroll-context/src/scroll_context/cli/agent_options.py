@@ -105,7 +105,7 @@ OPTIONS = {
         "--window",
         type=click.IntRange(min=1_000),
         metavar="TOKENS",
-        show_default="as known",
+        show_default="known for each model",
         help="The model's context window.",
     ),
     "tools": click.option(
@@ -133,8 +133,8 @@ OPTIONS = {
     "context": click.option(
         "--context",
         metavar="NAME",
-        show_default="scroll, or as before",
-        help="How the view is made: scroll, or for comparison summarize, retrieval, codeact, …",
+        show_default="scroll, or the one of a resumed session",
+        help="The context policy: scroll, or for comparison summarize, retrieval, codeact, …",
     ),
     "agent": click.option(
         "--agent", metavar="ID", default="", help="The agent that a new session belongs to."
@@ -166,7 +166,7 @@ OPTIONS = {
         metavar="N",
         help="Stop after this cost in US dollars, where prices are known.",
     ),
-    "yes": click.option("--yes", is_flag=True, help="Run tools with effects without asking."),
+    "yes": click.option("--yes", is_flag=True, help="Run tools with side effects without asking."),
     "quiet": click.option("--quiet", "-q", is_flag=True, help="Show no progress."),
     "as_json": json_option,
 }

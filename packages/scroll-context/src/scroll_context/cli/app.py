@@ -35,7 +35,7 @@ class Commands(click.Group):
         entry = commands().get(cmd_name)
         if entry is None:
             return None
-        module, _, attribute = entry[0].partition(":")
+        module, _, attribute = entry.target.partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 

@@ -37,19 +37,19 @@ SHOWN = 4_000
 # Characters of the last message that is shown when a session is resumed.
 RECALLED = 200
 COMMANDS = {
-    "/vars": "the variables in the kernel: name, type, the cell that bound it, value",
+    "/vars": "list the variables: name, type, the cell that bound it, value",
     "/search": "WORDS: find events by their words",
-    "/show": "SEQ: the event at an address",
-    "/stats": "tokens, cost and events of the session",
+    "/show": "SEQ: print an event",
+    "/stats": "show the tokens, cost and events of the session",
     "/model": "SPEC: continue with another model; alone, show the current one",
-    "/help": "this",
-    "/quit": "leave; everything is kept",
+    "/help": "show this list",
+    "/quit": "exit; everything is kept",
 }
 KEYS = '''\
 \\        at the end of a line: the message continues on the next one
 """      alone on a line: the message is everything up to the next such line
-Ctrl-C   stops the reply or the cell; twice at the prompt, leaves
-Ctrl-D   leaves'''
+Ctrl-C   stops the reply or the cell; twice at the prompt, exits
+Ctrl-D   exits'''
 
 
 def talk(folder: Place, name: str, options: AgentOptions) -> None:
@@ -77,7 +77,7 @@ def meant(store: Store, name: str, screen: Screen) -> str:
     screen.print(f"There is no session {name!r}. Did you mean one of these?")
     for number, session_name in enumerate(close, 1):
         screen.print(f"  {number}  {one_line(session_name)}")
-    screen.print(f"  n  none: begin a new session {name!r}")
+    screen.print(f"  n  none of them: begin a new session {name!r}")
     answer = input("[1] ").strip() or "1"
     if answer.isdigit() and 1 <= int(answer) <= len(close):
         return close[int(answer) - 1]
@@ -140,7 +140,7 @@ class Chat:
     def greet(self, resumed: bool) -> None:
         """Show the session and its model; for a resumed session, its last message."""
         called = one_line(self.session.scope.session_id)
-        self._tell(f"{self.agent.model.name}, session {called}. /help says what else there is.")
+        self._tell(f"{self.agent.model.name}, session {called}. /help lists the commands.")
         self._tell(reach_text(self.session.reach, self.session.scope))
         messages = [event for event in self.session.events() if event.kind == Kind.CONVERSATION]
         if resumed and messages:
@@ -207,7 +207,7 @@ class Chat:
             case _ if command.startswith("/") and command[1:].isalpha() and not rest:
                 close = difflib.get_close_matches(command, COMMANDS, n=1)
                 guess = f"did you mean {close[0]}? " if close else ""
-                self._tell(f"there is no {command}; {guess}/help lists what there is")
+                self._tell(f"there is no {command}; {guess}/help lists the commands")
             case _:
                 self._answer(message)
 
@@ -222,7 +222,7 @@ class Chat:
         self.watch.end_line()
         if run.state != "answered":
             self._tell(
-                {"stopped": "stopped; say how to go on"}.get(run.state, f"it ended: {run.state}")
+                {"stopped": "stopped; say how to continue"}.get(run.state, f"it ended: {run.state}")
             )
         self._tell(self._status())
 

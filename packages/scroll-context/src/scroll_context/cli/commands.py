@@ -3,56 +3,77 @@
 `scroll --help` is answered from this table, with next to nothing imported. To add a command, write
 it with click, with its docstring as its help, and name it in COMMANDS. Any installed package can
 add commands: an entry point in the group `scroll_context.commands` names a command and says
-`module:object`, where the object is a click command. plugins.py says where its summary comes from.
+`module:object`, where the object is a click command. plugins.py says where its summary and the
+group in which the help lists it come from.
 """
 
 from scroll_context.plugins import entry_points
 
-GROUP = "scroll_context.commands"
+ENTRY_POINTS = "scroll_context.commands"
 
-PACKAGES = dict.fromkeys(("watch", "install", "uninstall", "hook", "mcp"), "scroll-assistants")
-PACKAGES |= dict.fromkeys(("push", "pull", "admin"), "scroll-shared")
+GROUPS = ("Start", "Agent", "Assistants", "Gateway", "Store", "Privacy", "Shared", "Other")
+"""The headings of `scroll --help`, in order. Commands that name none of them are under the last."""
+HIDDEN = "Hidden"
+"""The group of commands that other programs call, which the help does not list."""
+
+PACKAGES = dict.fromkeys(("watch", "install", "hook", "mcp"), "scroll-assistants")
+PACKAGES["shared"] = "scroll-shared"
 PACKAGES["serve"] = "scroll-inspector"
 PACKAGES |= dict.fromkeys(("gateway", "wrap"), "scroll-gateway")
 """The packages that add well-known commands, for an error message when one is not installed."""
 
-# The module and object below scroll_context.cli, and the first line of the help, by name.
+
+class Entry:
+    """A command of the list."""
+
+    def __init__(self, target: str, summary: str, group: str) -> None:
+        self.target = target
+        """`module:object`."""
+        self.summary = summary
+        self.group = group
+
+
+# The module and object below scroll_context.cli, and the first line of the help, by group and name.
 COMMANDS = {
-    "import": ("importing:import_", "Add messages to a store; creates the store if there is none."),
-    "search": ("reading:search", "Find events by their words, best first."),
-    "show": ("reading:show", "Show an event, or a range of events."),
-    "get": ("reading:get", "Write the payload or the text of an event to a file or stdout."),
-    "sessions": ("reading:sessions", "List the sessions, oldest first."),
-    "read": ("history:read", "Read a session as a conversation."),
-    "stats": ("reading:stats", "Show the size and the contents of the store."),
-    "sql": ("reading:sql", "Run a read-only SQL query on the history."),
-    "verify": (
-        "upkeep:verify",
-        "Check events, payloads and the search index against their hashes.",
-    ),
-    "salvage": ("upkeep:salvage", "Build a new log from the readable parts of a damaged one."),
-    "reindex": ("upkeep:reindex", "Rebuild the search index from the log."),
-    "erase": ("forgetting:erase", "Erase the content of events from every file of the store."),
-    "retention": ("forgetting:retention", "Erase events that are older than a given age."),
-    "scan": ("forgetting:scan", "Find keys, tokens and private keys in recorded events."),
-    "backup": ("upkeep:backup", "Copy the store to a new folder."),
-    "export": ("upkeep:export", "Write everything as JSON Lines: events, hashes and payloads."),
-    "doctor": ("kernel:doctor", "Check the sandbox and the connected assistants."),
-    "repl": ("kernel:repl", "Run Python in the jailed kernel yourself."),
-    "chat": ("agent:chat", "Talk to an agent whose memory is the store."),
-    "run": ("agent:run", "Give an agent one task, in a new session."),
-    "resume": ("agent:resume", "Resume a session."),
-    "fork": ("agent:fork", "Start a new session from another one's past, up to a seq."),
-    "explain": (
-        "history:explain",
-        "Show what a model saw at a request, and what had left its view.",
-    ),
-    "trajectory": (
-        "history:trajectory",
-        "Show the steps of a session: reasoning, action, observation.",
-    ),
-    "completion": ("app:completion", "Print the completion script for a shell."),
-    "demo": ("demo:demo", "Watch an agent work in a context window that is far too small."),
+    "Start": {
+        "demo": ("demo:demo", "Watch an agent work in a context window that is far too small."),
+        "doctor": ("kernel:doctor", "Check the sandbox and the connected assistants."),
+        "import": ("importing:import_", "Add messages from files to a store."),
+        "search": ("reading:search", "Find events by their words, best first."),
+        "sessions": ("sessions:sessions", "List the sessions, oldest first."),
+        "read": ("history:read", "Read a session as a conversation."),
+        "show": ("reading:show", "Show an event or a range of events."),
+    },
+    "Agent": {
+        "chat": ("agent:chat", "Talk to an agent whose memory is the store."),
+        "run": ("agent:run", "Give an agent one task, in a new session."),
+        "resume": ("agent:resume", "Resume a session."),
+        "fork": ("agent:fork", "Start a new session from the past of another one."),
+        "explain": (
+            "history:explain",
+            "Show what the model saw at a request, and what had left its view.",
+        ),
+        "repl": ("kernel:repl", "Run Python in the jailed kernel yourself."),
+    },
+    "Store": {
+        "stats": ("reading:stats", "Show the size and contents of the store."),
+        "sql": ("reading:sql", "Run a read-only SQL query on the history."),
+        "verify": (
+            "upkeep:verify",
+            "Check events, payloads and the search index against their hashes.",
+        ),
+        "repair": ("repair:repair", "Rebuild a damaged log or a damaged search index."),
+        "backup": ("upkeep:backup", "Copy the store to a new folder."),
+        "export": ("upkeep:export", "Write events, hashes and payloads as JSON Lines."),
+    },
+    "Privacy": {
+        "scan": ("forgetting:scan", "Find keys, tokens and private keys in recorded events."),
+        "erase": ("forgetting:erase", "Erase the content of events from every file of the store."),
+        "retention": ("forgetting:retention", "Erase events that are older than a given age."),
+    },
+    HIDDEN: {
+        "completion": ("app:completion", "Print the completion script for a shell."),
+    },
 }
 
 OVERVIEW = """\
@@ -62,38 +83,44 @@ Usage: scroll [OPTIONS] COMMAND [OPTIONS] [ARGS]...
   everything can be searched.
 
   A store is a directory or a shared Postgres database. Commands use the store
-  named by --store or by SCROLL_STORE, or else your own: ~/.scroll, or a folder
-  for application data. A .scroll in the current folder is used only if you
-  name it.
+  named by --store or SCROLL_STORE, or else your own: ~/.scroll, or a folder for
+  application data. A .scroll in the current folder is used only if you name it.
 
   Begin with:
-    scroll import chat.jsonl
-    scroll search 'toll-free route'
-    scroll show 12
+    scroll demo --keep trip
+    scroll search 'walnut allergy' --store trip
+    scroll read trip-2 --store trip
 
-  `scroll COMMAND --help` explains a command, with examples.
+  `scroll COMMAND --help` explains a command, with examples. Most examples work
+  as printed in the store of `scroll demo --keep trip`.
 
 Options:
   --store DIR  The store; the option may also follow the command.
   --version    Show the version and exit.
   -h, --help   Show this message and exit.
-
-Commands:
 """
 
 
 def overview() -> str:
-    """What `scroll --help` prints."""
-    return OVERVIEW + "".join(f"  {name:<12}{line}\n" for name, (_, line) in commands().items())
+    """The text of `scroll --help`."""
+    lines: dict[str, list[str]] = {group: [] for group in GROUPS}
+    for name, entry in commands().items():
+        if entry.group != HIDDEN:
+            heading = entry.group if entry.group in GROUPS else GROUPS[-1]
+            lines[heading].append(f"  {name:<12}{entry.summary}\n")
+    sections = [f"\n{group}:\n{''.join(rows)}" for group, rows in lines.items() if rows]
+    return OVERVIEW + "".join(sections)
 
 
-def commands() -> dict[str, tuple[str, str]]:
-    """COMMANDS, then the commands that installed packages add: target and summary by name."""
+def commands() -> dict[str, Entry]:
+    """COMMANDS, then the commands that installed packages add, by name."""
     table = {
-        name: (f"scroll_context.cli.{target}", summary)
-        for name, (target, summary) in COMMANDS.items()
+        name: Entry(f"scroll_context.cli.{target}", summary, group)
+        for group, members in COMMANDS.items()
+        for name, (target, summary) in members.items()
     }
-    for point in entry_points(GROUP):
+    for point in entry_points(ENTRY_POINTS):
         if point.name not in table:
-            table[point.name] = (point.target, point.summary())
+            summary, group = point.description()
+            table[point.name] = Entry(point.target, summary, group)
     return table

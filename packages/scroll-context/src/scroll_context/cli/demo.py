@@ -14,7 +14,7 @@ from scroll_context.errors import BadInput
 
 
 @click.command(cls=Command)
-@click.option("--fast", is_flag=True, help="Without pauses.")
+@click.option("--fast", is_flag=True, help="Skip the pauses.")
 @click.option(
     "--keep",
     type=FILE,
@@ -25,8 +25,11 @@ from scroll_context.errors import BadInput
 def demo(fast: bool, keep: Path | None) -> None:
     """Watch an agent work in a context window that is far too small.
 
-    An agent plans a tour with real cells, tools, evictions and a kill -9. Only the model follows a
-    script, so no key is needed. Every claim is checked. Exits 1 if one is false.
+    An agent plans a tour of Portugal with real cells, tools, evictions and a kill -9. Only the
+    model is scripted, so you need no key. Every claim is checked; exits 1 if one is false. Takes
+    about 20 seconds.
+
+    --keep leaves a store with four sessions, in which you can try the other commands.
 
     \b
     Examples:
@@ -54,15 +57,16 @@ def demo(fast: bool, keep: Path | None) -> None:
         try:
             failures = Story(stage, keep or scratch / "store", scratch / "bookings.jsonl").play()
         except NotShown as error:
-            raise BadInput(f"the demonstration failed: {error}") from error
+            raise BadInput(f"the demo failed: {error}") from error
     echo()
     if keep is not None:
         _show_around(keep)
     if failures:
-        echo(f"{failures} of these claims did not hold.", colour="red", err=True)
+        verb = "claim is" if failures == 1 else "claims are"
+        echo(f"{failures} {verb} false.", colour="red", err=True)
         raise click.exceptions.Exit(1)
     if keep is None:
-        echo("That store was temporary; `scroll demo --keep DIR` leaves one to look around in.")
+        echo("That store was temporary; `scroll demo --keep trip` keeps one for other commands.")
 
 
 def _show_around(folder: Path) -> None:
@@ -70,11 +74,11 @@ def _show_around(folder: Path) -> None:
     request = log.query("SELECT max(seq) FROM event WHERE kind = 'request'")[0][0]
     log.close()
     where = shlex.quote(str(folder))
-    echo(f"The store is kept in {where}. Look around in it:")
+    echo(f"The store is in {where}. Look around:")
     for command in (
         "scroll sessions",
         "scroll search 'walnut allergy'",
         f"scroll explain {request}",
-        "scroll trajectory trip-4-september",
+        "scroll read trip-4 --steps",
     ):
         echo(f"  {command} --store {where}")

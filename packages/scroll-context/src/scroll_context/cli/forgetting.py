@@ -1,25 +1,23 @@
 """Commands that forget on purpose: erase, retention, scan."""
 
-import contextlib
 import datetime as dt
 import functools
-import sys
-import termios
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from scroll_context.cli.confirmation import confirm, dry_run_option, yes_option
 from scroll_context.cli.options import (
+    Narrowing,
     Place,
     by_option,
     json_option,
+    narrowing_options,
     open_store,
     parse_age,
     parse_spans,
-    scope_options,
     store_option,
-    yes_option,
 )
 from scroll_context.cli.output import (
     Command,
@@ -52,11 +50,11 @@ MOST_SESSIONS = 500
 
 @click.command(cls=Command)
 @click.argument("spans", metavar="[SEQ|LO-HI]...", nargs=-1, callback=parse_spans)
-@scope_options
+@narrowing_options()
 @click.option(
     "--source",
     metavar="KEY",
-    help="Only events of this source: the start of a source key, or an import's name.",
+    help="Only events of this source: the beginning of a source key, or an import's name.",
 )
 @click.option("--search", "query", metavar="QUERY", help="Every event that has all of these words.")
 @click.option(
@@ -77,7 +75,7 @@ MOST_SESSIONS = 500
 @click.option(
     "--possible",
     is_flag=True,
-    help="Count results of queries that name no events as copies, if they may be some.",
+    help="Treat totals and outlines that may contain erased content as copies.",
 )
 @click.option(
     "--reason",
@@ -87,15 +85,13 @@ MOST_SESSIONS = 500
     help="The reason, recorded in the log.",
 )
 @by_option
-@click.option("--dry-run", is_flag=True, help="Show what would be erased, and change nothing.")
+@dry_run_option
 @yes_option
 @store_option
 @json_option
 def erase(
     spans: list[tuple[int, int]],
-    session: str | None,
-    agent: str | None,
-    task: str | None,
+    narrowing: Narrowing,
     source: str | None,
     query: str | None,
     any_word: bool,
@@ -112,29 +108,32 @@ def erase(
     """Erase the content of events from every file of the store.
 
     Event numbers, kinds and times remain, and the log still verifies. Saved variables of the
-    affected sessions are removed too. Copies are listed with the reason why they count as copies,
-    and --copies erases them: events that repeat the text, and the output, tool calls and values of
-    cells that had read it. Backups and exports are not changed; see docs/FORGETTING.md.
+    affected sessions are removed too. Copies are events that repeat the text, and the output, tool
+    calls and values of cells that had read it. They are listed with the reason, and erased with
+    --copies. Backups and exports are not changed; see docs/FORGETTING.md.
 
     \b
     Examples:
-      scroll erase 12 40-44 --dry-run
-      scroll erase --session 'chat with Ada' --copies
-      scroll erase --search 'Ada Brandt' --word 'Ada Brandt' --copies --dry-run
-      scroll erase --search 'sk-live' --word sk-live-51HqLy --copies --reason secret
+      scroll erase 12 14-16 --dry-run
+      scroll erase --session trip-1-ideas --copies
+      scroll erase --search 'walnut allergy' --word walnut --copies --dry-run
+      scroll erase 13 --word QX7LMP --copies --reason secret --yes
     """
     with open_store(store) as opened:
+        place = narrowing.resolve(opened.log, full_names=True)
         seqs = [seq for lo, hi in spans for seq in range(lo, min(hi, opened.log.last_seq()) + 1)]
         if query is not None:
-            filters = SearchFilters.of(session_id=session, agent_id=agent, task_id=task)
+            filters = SearchFilters.of(
+                session_id=place.session, agent_id=place.agent, task_id=place.task
+            )
             seqs += _matching(opened, utf8(query), any_word, filters)
         elif any_word:
-            raise BadInput("--any says how --search matches; give --search too")
+            raise BadInput("--any changes how --search matches; give --search too")
         request = {
             "seqs": seqs,
-            "session_id": session,
-            "agent_id": agent,
-            "task_id": task,
+            "session_id": place.session,
+            "agent_id": place.agent,
+            "task_id": place.task,
             "source": source,
             "words": [utf8(word) for word in words],
             "reason": reason,
@@ -149,11 +148,7 @@ def erase(
             return
         if not yes:
             _show(plan, opened, False)
-            _name_affected(opened, store, plan.sessions)
-            ask(
-                f"Erase {_count(plan.events, 'event', 'events')} of {printable_place(store)} for "
-                "good?"
-            )
+        _confirm(opened, store, plan.events, plan.sessions, yes=yes)
         with progress("erasing") as bar:
             report = opened.erase(**request, progress=bar)  # type: ignore[arg-type]
         with progress("indexing") as bar:
@@ -166,7 +161,7 @@ def erase(
         )
     if report.labels:
         note(
-            "names remain, and these contain one of the words: "
+            "session, agent and task names remain, and these contain one of the words: "
             f"{', '.join(map(repr, report.labels[:LISTED]))}"
         )
     if report.unfinished:
@@ -185,15 +180,15 @@ def _show(plan: "ErasureReport", store: "Store", as_json: bool) -> None:
     echo(_extent(plan))
     if plan.snapshots:
         echo(
-            f"{len(plan.snapshots):,} snapshots of variables go with them: "
-            f"{', '.join(plan.variables) or 'none named'}"
+            f"{_count(len(plan.snapshots), 'variable snapshot', 'variable snapshots')} will be "
+            f"erased too: {', '.join(plan.variables) or 'no names'}"
         )
     if plan.remaining:
         echo(f"{_count(len(plan.remaining), 'copy', 'copies')} would remain; --copies erases them")
     if plan.possible and str(Why.POSSIBLE) not in plan.why:
         echo(
-            f"{_count(len(plan.possible), 'possible copy', 'possible copies')}: the result of a "
-            "query that names no events, such as a total; --possible erases them as copies"
+            f"{_count(len(plan.possible), 'possible copy', 'possible copies')}: query results that "
+            "name no events, such as totals; --possible erases them too"
         )
         _show_events("maybe", store, plan.possible, EXAMPLES)
 
@@ -226,8 +221,8 @@ def _matching(store: "Store", query: str, any_word: bool, filters: SearchFilters
     if some:
         others = _count(len(some), "event has", "events have")
         raise BadInput(
-            f"no event has all words of {query!r}, so nothing was erased; {others} some of them: "
-            "--any erases these"
+            f"no event has all words of {query!r}, so nothing was erased; {others} some of them, "
+            "and --any erases those"
         )
     raise BadInput(f"nothing matches {query!r}, so there is nothing to erase")
 
@@ -260,17 +255,12 @@ def _named(names: Sequence[str]) -> str:
     return listed if len(names) <= LISTED else f"{listed} and {len(names) - LISTED:,} more"
 
 
-def ask(question: str) -> None:
-    """Go on only after a yes, from a person."""
-    if not sys.stdin.isatty():
-        raise BadInput(
-            "this cannot be undone, and there is no terminal for confirmation; pass --yes if you "
-            "are sure"
-        )
-    with contextlib.suppress(termios.error, ValueError, OSError):
-        # Keys typed before the question do not answer it.
-        termios.tcflush(sys.stdin, termios.TCIFLUSH)
-    click.confirm(question, abort=True, err=True)
+def _confirm(
+    opened: "Store", place: Place, events: int, sessions: Iterable[str], *, yes: bool
+) -> None:
+    if not yes:
+        _name_affected(opened, place, sessions)
+    confirm(f"Erase {_count(events, 'event', 'events')} of {printable_place(place)}?", yes=yes)
 
 
 def _listed(seqs: tuple[int, ...]) -> str:
@@ -290,62 +280,57 @@ def _listed(seqs: tuple[int, ...]) -> str:
 @click.option(
     "--kind", "kinds", multiple=True, metavar="KIND", help="Only this kind; may be repeated."
 )
-@scope_options
-@click.option(
-    "--apply", is_flag=True, help="Erase the events; without this, they are only counted."
-)
+@narrowing_options()
 @by_option
+@dry_run_option
 @yes_option
 @store_option
 @json_option
 def retention(
     age: dt.timedelta,
     kinds: tuple[str, ...],
-    session: str | None,
-    agent: str | None,
-    task: str | None,
-    apply: bool,
+    narrowing: Narrowing,
     by: str,
+    dry_run: bool,
     yes: bool,
     store: Place,
     as_json: bool,
 ) -> None:
     """Erase events that are older than a given age.
 
-    Age counts from the time of recording, so imported history is as old as its import. Without
-    --apply, the events are only counted. With --apply, the store, projects and sessions are named
-    before you are asked; --yes skips the question for scheduled runs. Each run is recorded as an
-    event. Variables that were saved later remain.
+    Age counts from the time of recording, so imported history is as old as its import. The events
+    are counted, and the store, projects and sessions are named, before you are asked. Each run is
+    recorded as an event. Variables that were saved later remain.
 
     \b
     Examples:
-      scroll retention --older-than 365d
-      scroll retention --older-than 30d --kind tool_result --kind artifact --apply --yes
+      scroll retention --older-than 365d --dry-run
+      scroll retention --older-than 30d --kind tool_result --kind artifact --yes
     """
     with open_store(store) as opened:
+        place = narrowing.resolve(opened.log, full_names=True)
         expire = functools.partial(
             opened.expire,
             age,
             kinds=kinds,
-            session_id=session,
-            agent_id=agent,
-            task_id=task,
+            session_id=place.session,
+            agent_id=place.agent,
+            task_id=place.task,
             by=utf8(by),
         )
         with progress("counting") as bar:
             report = expire(dry_run=True, progress=bar)
-        if apply:
-            if report.events and not yes:
-                _name_affected(opened, store, report.sessions)
-                ask(
-                    f"Erase {_count(report.events, 'event', 'events')} of "
-                    f"{printable_place(store)} for good?"
-                )
+        summary = f"{_extent(report, 'are due')}"
+        if not dry_run:
+            if report.events:
+                if not (yes or as_json):
+                    echo(summary)
+                _confirm(opened, store, report.events, report.sessions, yes=yes)
             with progress("erasing") as bar:
                 report = expire(progress=bar)
-    summary = f"{report.events:,} events erased; seq {report.seq} records it"
-    if not apply:
-        summary = f"{_extent(report, 'are due')}; --apply erases them"
+            summary = (
+                f"{_count(report.events, 'event', 'events')} erased; seq {report.seq} records it"
+            )
     print_result(report, summary, as_json=as_json)
     if report.unfinished:
         note(f"not every file is clean yet: {report.unfinished}")
@@ -358,20 +343,21 @@ def retention(
     is_flag=True,
     help="Erase the events that contain secrets, and their copies.",
 )
+@dry_run_option
 @yes_option
 @store_option
 @json_option
-def scan(erasing: bool, yes: bool, store: Place, as_json: bool) -> None:
+def scan(erasing: bool, dry_run: bool, yes: bool, store: Place, as_json: bool) -> None:
     """Find keys, tokens and private keys in recorded events.
 
     It detects keys and tokens in known formats, not passwords in sentences. It shows where each
-    secret is and a fingerprint of it, never the secret. Revoke secrets before you erase them. Exits
-    1 if secrets were found and not erased.
+    secret is and a fingerprint of it, never the secret. Revoke secrets before you erase them; with
+    --erase, you are asked first. Exits 1 if secrets were found and not erased.
 
     \b
     Examples:
       scroll scan
-      scroll scan --erase
+      scroll scan --erase --dry-run
     """
     from scroll_context.log.redact import scan as find
 
@@ -387,28 +373,26 @@ def scan(erasing: bool, yes: bool, store: Place, as_json: bool) -> None:
         else:
             for row in rows:
                 echo(f"seq {row['seq']}  {row['kind']}  {row['fingerprint']}")
-            echo(
-                f"{len({secret.fingerprint for secret in secrets}):,} secrets in "
-                f"{len({secret.seq for secret in secrets}):,} events"
-            )
+            distinct = len({secret.fingerprint for secret in secrets})
+            events = len({secret.seq for secret in secrets})
+            echo(f"{_count(distinct, 'secret', 'secrets')} in {_count(events, 'event', 'events')}")
         if not secrets:
             return
-        if not erasing:
-            note("Revoke them first; then `scroll scan --erase` removes the events that hold them.")
+        if dry_run or not erasing:
+            note(
+                "Revoke the secrets first. `scroll scan --erase` then erases these events and "
+                "their copies."
+            )
             raise SystemExit(1)
         seqs, words = (
             sorted({secret.seq for secret in secrets}),
             {secret.value for secret in secrets},
         )
-        if not yes:
-            _name_affected(opened, store, [event.session_id for event in opened.log.get_many(seqs)])
-            ask(
-                f"Erase {_count(len(seqs), 'event', 'events')} of {printable_place(store)} for "
-                "good?"
-            )
+        sessions = [event.session_id for event in opened.log.get_many(seqs)]
+        _confirm(opened, store, len(seqs), sessions, yes=yes)
         with progress("erasing") as bar:
             report = opened.erase(
                 seqs=seqs, words=words, copies=True, reason="secret", progress=bar
             )
-    note(f"{report.events:,} events erased; seq {report.seq} records it")
+    note(f"{_count(report.events, 'event', 'events')} erased; seq {report.seq} records it")
     note(unreachable(printable_place(store)))

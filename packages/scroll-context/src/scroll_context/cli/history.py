@@ -1,5 +1,5 @@
-"""Commands that tell what happened in a session: read (what was said), trajectory (the steps it
-took), explain (what a model saw).
+"""Commands that show what happened in a session: read (its messages or its steps) and explain (what
+a model saw).
 
 A session is read as Markdown. What was said in it is foreign text: its headings are set below those
 that say who speaks, HTML in it is not interpreted, and a page that is made of it loads nothing.
@@ -10,19 +10,21 @@ import html
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from scroll_context.cli.edits import edit_as_diff
 from scroll_context.cli.options import (
     FILE,
     Place,
     json_option,
     open_store,
     session_argument,
+    session_named,
     store_option,
 )
 from scroll_context.cli.output import (
@@ -35,13 +37,18 @@ from scroll_context.cli.output import (
     print_table,
     visible,
 )
-from scroll_context.errors import PayloadDamaged, PayloadMissing, UnknownSession
+from scroll_context.errors import PayloadDamaged, PayloadMissing
+from scroll_context.text.printable import visible_json
 
 if TYPE_CHECKING:
     from scroll_context.events import Event
     from scroll_context.log.log import EventLog
     from scroll_context.messages import Message
     from scroll_context.session.explain import Explanation
+    from scroll_context.store import Store
+
+# Kinds of events that --cells adds to a conversation.
+_WORK = ("cell", "observation", "tool_call", "tool_result")
 
 TextOf = Callable[["Event"], str]
 
@@ -80,53 +87,105 @@ class Section(msgspec.Struct, frozen=True):
 @session_argument
 @click.option("--cells", is_flag=True, help="Also show cells, tool calls and their results.")
 @click.option("--full", is_flag=True, help="With --cells, print long results in full.")
+@click.option("--steps", is_flag=True, help="Show steps: reasoning, action, observation.")
 @click.option("--html", "as_html", is_flag=True, help="Write an HTML page instead of Markdown.")
 @click.option(
     "-o", "--out", type=FILE, metavar="FILE", help="Write to a new file instead of stdout."
 )
 @store_option
+@json_option
 def read(
-    session: str, cells: bool, full: bool, as_html: bool, out: Path | None, store: Place
+    session: str,
+    cells: bool,
+    full: bool,
+    steps: bool,
+    as_html: bool,
+    out: Path | None,
+    store: Place,
+    as_json: bool,
 ) -> None:
     """Read a session as a conversation.
 
-    Shows messages and replies in order, as Markdown. A terminal shows them rendered.
+    SESSION is the name of a session or any unique beginning of it. Messages and replies are shown
+    in order, as Markdown; a terminal shows them rendered. File edits are shown as diffs.
+
+    --steps shows what an agent did instead: for each step its reasoning, its action and the
+    observation. With --json, that is the format of the paper's trajectories.
 
     \b
     Examples:
-      scroll read s-1f2e3d4c
-      scroll read s-1f2e3d4c --cells > session.md
-      scroll read s-1f2e3d4c --html -o session.html
+      scroll read trip-2
+      scroll read trip-4 --cells > session.md
+      scroll read trip-4 --html -o session.html
+      scroll read trip-4 --steps
+      scroll read trip-2 --json
     """
-    from scroll_context.session.history import lineage
-
+    if as_html and (as_json or steps):
+        raise click.UsageError("--html makes a page of the conversation; leave out the others.")
+    lines: Iterable[str]
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(open_store(store))
-        passages = _passages(lineage(opened, session), _text_of(opened.log), cells, full)
-        first = next(passages, None)
-        if first is None:
-            raise UnknownSession(
-                f"there is no session {session!r}; `scroll sessions` lists those there are"
-            )
-        sections = itertools.chain([first], passages)
-        if out is None and not as_html and sys.stdout.isatty():
-            from scroll_context.cli.watch import Screen
-
-            screen = Screen()
-            for passage in sections:
-                screen.print(passage.heading, "bold")
-                screen.markdown(passage.body)
-            return
-        lines = _page(session, sections) if as_html else _markdown(session, sections)
+        name = session_named(opened.log, session)
+        if steps:
+            lines = _steps(opened, name, as_json=as_json)
+        elif as_json:
+            lines = [_json_text(_conversation(opened, name, cells))]
+        else:
+            passages = _passages(_events(opened, name), _text_of(opened.log), cells, full)
+            if out is None and not as_html and sys.stdout.isatty():
+                _print_rendered(passages)
+                return
+            lines = _page(name, passages) if as_html else _markdown(name, passages)
         if out is None:
             for line in lines:
                 echo(line)
-        else:
-            file = stack.enter_context(new_file(out))
-            for line in lines:
-                file.write(visible(line).encode() + b"\n")
-    if out is not None:
-        note(f"written to {out}")
+            return
+        file = stack.enter_context(new_file(out))
+        for line in lines:
+            file.write(visible(line).encode() + b"\n")
+    note(f"written to {out}")
+
+
+def _events(store: "Store", session: str) -> "Iterator[Event]":
+    """The events of a session, with those that a fork inherited."""
+    from scroll_context.session.history import lineage
+
+    return lineage(store, session)
+
+
+def _print_rendered(passages: "Iterable[Section]") -> None:
+    from scroll_context.cli.watch import Screen
+
+    screen = Screen()
+    for passage in passages:
+        screen.print(passage.heading, "bold")
+        screen.markdown(passage.body)
+
+
+def _json_text(value: Any) -> str:
+    document = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return visible_json(document)
+
+
+def _conversation(store: "Store", session: str, cells: bool) -> dict[str, Any]:
+    """The messages of a session for programs, with complete texts."""
+    text_of = _text_of(store.log)
+    kinds = {"conversation", *(_WORK if cells else ())}
+    messages = [
+        {
+            "seq": event.seq,
+            "session_id": event.session_id,
+            "role": event.role,
+            "kind": event.kind,
+            "name": event.name,
+            "tool_state": event.tool_state,
+            "created_at": event.created_at,
+            "content": text_of(event),
+        }
+        for event in _events(store, session)
+        if event.kind in kinds
+    ]
+    return {"session_id": session, "messages": messages}
 
 
 def _text_of(log: "EventLog") -> TextOf:
@@ -160,7 +219,7 @@ def _passages(
                 if event.payload and not event.payload.is_text:
                     text += (
                         f"\n\n*{event.payload.media_type}, {event.payload.size:,} bytes: "
-                        f"`scroll get {event.seq}`*"
+                        f"`scroll show {event.seq} --raw`*"
                     )
                 if text.strip():
                     heading = (
@@ -170,9 +229,7 @@ def _passages(
                     yield Section(event.role, heading, _below(text))
             case "cell" | "tool_call" if cells:
                 what = "cell" if event.kind == "cell" else f"call of {one_line(event.name, SHOWN)}"
-                yield Section(
-                    event.kind, f"{what} · seq {event.seq}", _fenced(text_of(event), "python")
-                )
+                yield Section(event.kind, f"{what} · seq {event.seq}", _code(text_of(event)))
             case "observation" | "tool_result" if cells:
                 text = text_of(event)
                 cut = 0 if full else max(len(text) - PRINTED, 0)
@@ -185,6 +242,12 @@ def _passages(
                 state = "" if event.tool_state in ("", "ok") else f" · {event.tool_state}"
                 heading = f"{what}{state} · seq {event.seq}"
                 yield Section(event.kind, heading, _fenced(text[: len(text) - cut] + more, "text"))
+
+
+def _code(text: str) -> str:
+    """A cell or a tool call; an edit of a file as a diff."""
+    diff = edit_as_diff(text)
+    return _fenced(text, "python") if diff is None else _fenced(diff, "diff")
 
 
 def _fenced(text: str, language: str) -> str:
@@ -234,16 +297,17 @@ def _page(session: str, passages: Iterator[Section]) -> Iterator[str]:
 @store_option
 @json_option
 def explain(seq: int, full: bool, store: Place, as_json: bool) -> None:
-    """Show what a model saw at a request, and what had left its view.
+    """Show what the model saw at a request, and what had left its view.
 
     The request is rebuilt from the log and compared with the hash that was recorded when it was
-    sent. If SEQ is not a request, the nearest earlier request is used, and the plans that later
-    removed the event are named.
+    sent. If SEQ is not a request, the nearest earlier request is used, and the eviction plans that
+    later removed the event are listed.
 
     \b
     Examples:
       scroll explain 240
       scroll explain 240 --full
+      scroll sql "SELECT seq FROM hist.events WHERE kind = 'request'"
     """
     from scroll_context.session.explain import explain as explained
 
@@ -277,14 +341,12 @@ def print_explanation(explanation: "Explanation", full: bool) -> None:
         if explanation.sent:
             echo(f"SHA-256 of the body that was sent: {explanation.sent}")
     elif explanation.verified:
-        echo("verified: these are the messages that were sent, to the byte", colour="green")
+        echo("verified: these are the messages that were sent, byte for byte", colour="green")
     else:
         echo(f"not verified: {explanation.doubt}", colour="red")
-    answered = (
-        f"answered at seq {explanation.reply}" if explanation.reply else "there was no answer"
-    )
+    answered = f"answered at seq {explanation.reply}" if explanation.reply else "not answered"
     for line in explanation.later:
-        echo(f"the event you asked about was later {line}")
+        echo(f"this event was later {line}")
     echo(f"{answered}; tools: {one_line(', '.join(explanation.tools)) or 'none'}\n")
     for position, message in enumerate(explanation.messages):
         _print_message(position, message, full)
@@ -305,7 +367,7 @@ def print_explanation(explanation: "Explanation", full: bool) -> None:
             )
             for departure in left
         ]
-        print_table(("seq", "how", "rule", "where it stands"), rows, fit=True)
+        print_table(("seq", "how", "rule", "where it is now"), rows, fit=True)
 
 
 def _print_message(position: int, message: "Message", full: bool) -> None:
@@ -318,58 +380,30 @@ def _print_message(position: int, message: "Message", full: bool) -> None:
     echo(text + "\n" if full else f"    {one_line(text, SHOWN)}")
 
 
-@click.command(cls=Command)
-@session_argument
-@click.option("--out", type=FILE, metavar="FILE", help="Write the JSON to a new file.")
-@store_option
-@json_option
-def trajectory(session: str, out: Path | None, store: Place, as_json: bool) -> None:
-    """Show the steps of a session: reasoning, action, observation.
+def _steps(store: "Store", session: str, *, as_json: bool) -> Iterator[str]:
+    """The steps of a session, as lines of text or as one JSON document."""
+    from scroll_context.session.explain import trajectory
 
-    \b
-    Examples:
-      scroll trajectory s-1f2e3d4c
-      scroll trajectory s-1f2e3d4c --out steps.json
-    """
-    from scroll_context.session.explain import trajectory as steps_of
-    from scroll_context.session.history import lineage
-
-    with open_store(store) as opened:
-        first = next(lineage(opened, session), None)
-        if first is None:
-            raise UnknownSession(
-                f"there is no session {session!r}; `scroll sessions` lists those there are"
-            )
-        document = steps_of(
-            lineage(opened, session), _text_of(opened.log), first.task_id or session
-        )
-    if out is not None:
-        with new_file(out) as file:
-            file.write(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
-        note(f"{len(document['steps'])} steps in {out}")
-    elif as_json:
-        print_document(document)
-    else:
-        _print_steps(document)
-
-
-def _print_steps(document: dict[str, Any]) -> None:
+    first = next(_events(store, session))
+    document = trajectory(_events(store, session), _text_of(store.log), first.task_id or session)
+    if as_json:
+        yield _json_text(document)
+        return
     for step in document["steps"]:
-        echo(f"{step['step_index']}", bold=True, end="")
-        echo(f"  seq {step['seq']}  {one_line(step['action']['tool'])}")
+        yield f"{step['step_index']}  seq {step['seq']}  {one_line(step['action']['tool'])}"
         if step["reasoning"].strip():
-            echo(f"    {one_line(step['reasoning'], SHOWN)}")
+            yield (f"    {one_line(step['reasoning'], SHOWN)}")
         arguments = step["action"]["args"]
         text = (
             arguments.get("source") or arguments.get("answer")
             if isinstance(arguments, dict)
             else None
         )
-        echo(f"    {one_line(text or msgspec.json.encode(arguments).decode(), SHOWN)}")
+        yield (f"    {one_line(text or msgspec.json.encode(arguments).decode(), SHOWN)}")
         if step.get("observation", "").strip():
-            echo(f"    → {one_line(step['observation'], SHOWN)}")
+            yield (f"    → {one_line(step['observation'], SHOWN)}")
     metrics = document["metrics"]
-    echo(
+    yield (
         f"{metrics['step_count']} steps, {metrics['tokens_in']:,} tokens in, "
         f"{metrics['tokens_out']:,} out, {metrics['wall_time_s']:,} s"
     )

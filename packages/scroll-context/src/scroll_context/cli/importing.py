@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 # Faults of an assistant's files that are shown.
 LISTED = 20
 
+JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
+UNKNOWN_FORMAT = "this is not a format that Scroll reads; `scroll import --help` lists the formats"
+
 OWN_FORMATS = ("jsonl", "json", "export")
 """The layouts of the core, which a start of the command line must not import."""
 
@@ -129,34 +132,36 @@ def import_(
     lock_timeout: float,
     as_json: bool,
 ) -> None:
-    """Add messages to a store; creates the store if there is none.
+    """Add messages from files to a store.
+
+    The store is created if there is none. A folder stands for the files in it, and "-" for stdin.
 
     Reads histories of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw; exports of
     ChatGPT, Slack and WhatsApp; messages of OpenAI, Anthropic and LangChain as JSON or JSON Lines;
     Markdown, plain text, and CSV with a role column; files from `scroll export`; and archives (.gz,
-    .zip) of these. The file "-" is stdin. Each tool call and each tool result becomes an event.
+    .zip) of these. Each tool call and each tool result becomes an event.
 
     Imports are idempotent: a file that was imported before adds nothing, and a file that has grown
-    adds its new messages. Keys and tokens are replaced by markers unless you pass --keep-secrets;
-    an export that is restored with --trust stays exact. A file with a bad line is not imported at
-    all unless you pass --skip-bad. If another source began a session of the same name, the file's
-    session gets another name unless you pass --into.
+    adds its new messages. Keys and tokens are replaced by markers unless you pass --keep-secrets or
+    restore an export with --trust. A file with a bad line is not imported at all unless you pass
+    --skip-bad. If another source began a session of the same name, the file's session gets another
+    name unless you pass --into.
 
     --all finds the histories of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw,
     shows their number, size and age, and imports them. The next run reads only new messages.
 
     A file may contain anybody's words, so none of them count as yours: they are not standing
     instructions, are not in the hand-over, and are not found by --role user. They belong to the
-    task that --task names, or to none. --mine says that the files are your own history. In a chat
-    of several people (WhatsApp, Slack, CSV), --me names the speaker that is you.
+    task that --task names, or to no task. Pass --mine if the files are your own history. In a chat
+    of several people (WhatsApp, Slack, CSV), --me names the speaker who is you.
 
-    An export from another store is text to read. Its snapshots, forks and settings take effect only
-    with --trust, which also restores the same event numbers and hashes in a new store.
+    An export from another store is only text to read. Its snapshots, forks and settings take effect
+    only with --trust, which also restores the same event numbers and hashes in a new store.
 
     \b
     Examples:
       scroll import chat.jsonl
-      scroll import *.json --agent helper
+      scroll import notes/ --agent helper
       scroll import --all --dry-run
       scroll import --all
       scroll import "WhatsApp Chat with Bo.txt" --me Ada
@@ -165,17 +170,15 @@ def import_(
     """
     if everything:
         if files or session or agent or task or into or layout or mine or me or trust:
-            raise click.UsageError("--all takes no files and no options about them")
+            raise click.UsageError("--all takes no files, and no options for files.")
         _import_all(store, lock_timeout, redact=not keep_secrets, dry_run=dry_run, as_json=as_json)
         return
     if not files:
-        raise click.UsageError("name files, or pass --all to import the histories of assistants")
+        raise click.UsageError("Name files, or pass --all to import the histories of assistants.")
     if dry_run:
-        raise click.UsageError("--dry-run goes with --all")
+        raise click.UsageError("--dry-run needs --all.")
     if session and into:
-        raise click.BadParameter(
-            "name the session with one of --session and --into", param_hint="--into"
-        )
+        raise click.BadParameter("give only one of --session and --into", param_hint="--into")
     from scroll_context.importing.run import ImportOptions
 
     options = ImportOptions(
@@ -192,13 +195,20 @@ def import_(
         redact=not keep_secrets,
     )
     with _target(store, lock_timeout) as target:
-        reports = [_import_file(file, options, target) for file in files]
+        reports = [_import_file(file, options, target) for file in _named_files(files)]
     if as_json:
         print_document(reports)
     for report in reports:
-        _tell(report, as_json=as_json)
+        _print_report(report, as_json=as_json)
     if any(report.error for report in reports):
         raise click.exceptions.Exit(1)
+
+
+def _named_files(paths: tuple[Path, ...]) -> list[Path]:
+    """The files to import: those that were named, and those in folders that were named."""
+    from scroll_context.importing.sources import files_of
+
+    return [file for path in paths for file in files_of(path)]
 
 
 @contextlib.contextmanager
@@ -246,6 +256,8 @@ def _import_file(
             with progress(f"importing {label}") as bar:
                 return file.write(target(), bar)
     except UnreadableMessages as error:
+        if not error.good and not options.layout and path.suffix.lower() not in JSON_SUFFIXES:
+            return ImportReport(file=label, bad=error.bad, error=UNKNOWN_FORMAT)
         _list_faults(label, error.faults, error.bad)
         others = "; --skip-bad imports the others" if error.good else ""
         return ImportReport(
@@ -273,7 +285,10 @@ def _import_all(
     ]
     if not as_json:
         if not histories:
-            note("no assistant has kept a history where one is known to; name the files instead")
+            note(
+                "no coding assistant has a history on this machine in a place that Scroll knows; "
+                "`scroll import FILE` imports files"
+            )
         rows = [
             (
                 history.assistant,
@@ -284,9 +299,10 @@ def _import_all(
             )
             for _, history in histories
         ]
-        print_table(
-            ("assistant", "files", "size", "first", "last"), rows, numeric=("files", "size")
-        )
+        if rows:
+            print_table(
+                ("assistant", "files", "size", "first", "last"), rows, numeric=("files", "size")
+            )
     sums: dict[str, dict[str, Any]] = {}
     if histories and not dry_run:
         with _target(store, lock_timeout) as target:
@@ -318,11 +334,11 @@ def _import_all(
         for name, total in sums.items():
             for error in total["errors"][:LISTED]:
                 note(visible(error))
-            bad = f", {total['bad']:,} that cannot be read" if total["bad"] else ""
+            bad = f", {total['bad']:,} unreadable" if total["bad"] else ""
             echo(
-                f"{name}: {total['messages']:,} messages read{bad}; {total['added']:,} events "
-                f"added to {store}, {total['known']:,} were there "
-                f"already{_replaced(total['redacted'])}"
+                f"{name}: {_count(total['messages'], 'message')} read{bad}; "
+                f"{_count(total['added'], 'event')} added to {store}, {total['known']:,} "
+                f"known already{_replaced(total['redacted'])}"
             )
     if any(total["errors"] for total in sums.values()):
         raise click.exceptions.Exit(1)
@@ -354,7 +370,11 @@ def _size(count: int) -> str:
     return f"{count / (1 << 20):,.1f} MiB" if count >= 1 << 20 else f"{count / (1 << 10):,.1f} KiB"
 
 
-def _tell(report: "ImportReport", *, as_json: bool) -> None:
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _print_report(report: "ImportReport", *, as_json: bool) -> None:
     if report.error:
         note(f"{report.file}: {visible(report.error)}")
         return
@@ -364,35 +384,35 @@ def _tell(report: "ImportReport", *, as_json: bool) -> None:
     if not as_json:
         bad = f", {report.bad:,} bad ones skipped" if report.bad else ""
         echo(
-            f"{report.file}: {report.format}, {report.messages:,} messages{bad}; {report.added:,} "
-            f"events added, {report.known:,} were there already{_replaced(report.redacted)}"
+            f"{report.file}: {report.format}, {_count(report.messages, 'message')}{bad}; "
+            f"{_count(report.added, 'event')} added, {report.known:,} known already"
+            f"{_replaced(report.redacted)}"
         )
     if report.speakers and report.added:
         names = visible(", ".join(report.speakers[:5]))
         note(
-            f"{report.file}: nobody in it is taken for you; --me NAME at the first import says "
-            f"who you are ({names})"
+            f"{report.file}: none of the speakers counts as you; to change that, name yourself "
+            f"with --me NAME at the first import ({names})"
         )
     for there, here in report.renamed.items():
         note(
-            f"{report.file}: another source has begun a session {visible(there)!r}, so this one "
-            f"is {visible(here)!r}; --into {shlex.quote(visible(there))} adds to it instead"
+            f"{report.file}: another source began a session {visible(there)!r}, so this one is "
+            f"called {visible(here)!r}; --into {shlex.quote(visible(there))} adds to the other "
+            "session instead"
         )
     if report.skipped:
         names = visible(", ".join(report.skipped[:5]))
-        note(
-            f"{report.file}: there are no messages in {len(report.skipped):,} of its files: {names}"
-        )
+        note(f"{report.file}: {_count(len(report.skipped), 'file')} without messages: {names}")
     if report.tasks:
         tasks = visible(", ".join(report.tasks[:5]))
         note(
-            f"{report.file}: it names tasks ({tasks}), which its events did not get; --task ID or "
-            "--mine gives them one"
+            f"{report.file}: the tasks that it names ({tasks}) were not assigned; --task ID or "
+            "--mine assigns a task"
         )
     if report.missing:
         note(
-            f"{report.file}: {len(report.missing):,} payloads were not in the exported store any "
-            "more"
+            f"{report.file}: {_count(len(report.missing), 'payload')} had been lost before the "
+            "export"
         )
 
 
@@ -400,4 +420,4 @@ def _list_faults(file: str, faults: tuple[tuple[int, str], ...], bad: int) -> No
     for line, reason in faults:
         note(f"{file}:{line}: {visible(reason)}")
     if bad > len(faults):
-        note(f"{file}: {bad - len(faults):,} more messages that cannot be read")
+        note(f"{file}: {bad - len(faults):,} more unreadable messages")

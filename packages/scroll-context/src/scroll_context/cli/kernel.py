@@ -43,9 +43,9 @@ Each returns a list of rows; a row has a `title`, a `state`, and the remedies fo
 """
 TIERS = click.Choice(["auto", "full", "kernel-only", "seatbelt", "none"])
 HELP = """\
-Python statements run in the kernel; the value of a last expression is shown, and kept as _.
-  :names    the variables, with their types and where they come from
-  :help     this text
+Python statements run in the kernel. The value of the last expression is shown and kept as _.
+  :names    list the variables, with their types and origins
+  :help     show this text
   :quit     leave (or Ctrl-D)
 Ctrl-C interrupts a running cell, or clears the line."""
 
@@ -58,16 +58,17 @@ _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     "--tier",
     type=TIERS,
     default="auto",
-    help="The required tier; auto is the best tested one. seatbelt is untested.",
+    help="The required tier; auto is the strictest tested one. seatbelt is untested.",
 )
 @json_option
 def doctor(url: str | None, tier: Any, as_json: bool) -> None:
     """Check the sandbox and the connected assistants.
 
-    Each tier is built for real in a throwaway process. Exits 1 if the required tier is unavailable.
-    For each assistant on this machine, it shows what is installed, when it was last captured, and
-    what is missing. With the URL of a shared store, it checks the server, connection, rights,
-    object store and replicas instead.
+    The sandbox has tiers, from the strictest down to none. Each one is built for real in a
+    throwaway process; exits 1 if the required tier is unavailable. For each coding assistant on
+    this machine, it shows whether it is connected, when it was last captured, and how to fix
+    problems. With the URL of a shared store, it checks the server, the connection, your rights, the
+    object store and the replicas instead.
 
     \b
     Examples:
@@ -95,7 +96,7 @@ def doctor(url: str | None, tier: Any, as_json: bool) -> None:
             )
             untested = " (experimental, untested)" if trial.tier in UNTESTED else ""
             echo(f"tier {trial.tier}{untested}: {state}")
-        echo(f"a kernel here runs in tier: {report.tier or 'none at all, it would not start'}\n")
+        echo(f"kernels run in tier: {report.tier or 'none is available, so no kernel can start'}\n")
         rows = [
             ("yes" if row.enforced else "NO", row.name, row.mechanism) for row in report.guarantees
         ]
@@ -110,7 +111,7 @@ def doctor(url: str | None, tier: Any, as_json: bool) -> None:
                 for missing in row.missing:
                     echo(f"  missing: {missing}")
     if not report.ok:
-        note(f"tier {tier!r} is unavailable on this machine; no kernel would start")
+        note(f"tier {tier!r} is unavailable on this machine, so no kernel can start")
         raise click.exceptions.Exit(1)
 
 
@@ -121,7 +122,7 @@ def _examine_store(address: str, *, as_json: bool) -> None:
     if not is_address(address):
         raise BadInput(
             f"{address!r:.80} is not the address of a store; write "
-            "postgresql://user@host/database?store=NAME, or name nothing to examine this machine"
+            "postgresql://user@host/database?store=NAME, or leave it out to check this machine"
         )
     findings = installed_scheme(address).examine(address)
     ok = all(finding.ok for finding in findings)
@@ -150,7 +151,7 @@ def repl(store: Place, tier: Any) -> None:
     \b
     Examples:
       scroll repl
-      scroll repl --store trip.scroll
+      scroll repl --store trip
       echo 'print(len(ms.search("toll")))' | scroll repl
     """
     from scroll_context.jail.spec import JailSpec, default_read_only, site_packages
@@ -170,7 +171,7 @@ def repl(store: Place, tier: Any) -> None:
             dispatch = memory.answer
             preludes = (handles_prelude(), memory_prelude())
         else:
-            note(f"no store in {store}: ms is not bound")
+            note(f"there is no store in {store}, so `ms` is not available")
         spec = JailSpec(tier=tier, read_only=(*default_read_only(), *site_packages()), scratch="")
         kernel = opened.enter_context(
             contextlib.closing(Kernel(dispatch, preludes=preludes, spec=spec))
@@ -251,7 +252,7 @@ def _execute(kernel: "Kernel", source: str, memory: "Memory | None") -> bool:
             echo(f"[note] {line}", err=True)
         kernel.save()
     except KernelDied as error:
-        echo(f"the namespace could not be saved: {error}", err=True)
+        echo(f"the variables could not be saved: {error}", err=True)
         return False
     finally:
         signal.signal(signal.SIGINT, before)

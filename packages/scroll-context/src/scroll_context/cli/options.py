@@ -2,18 +2,22 @@
 
 import contextlib
 import datetime as dt
+import functools
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from scroll_context.cli.output import note
 from scroll_context.cli.settings import VARIABLE, default_store, ignored_store, usual_store
-from scroll_context.errors import BadInput, NotAStore, ScrollError
+from scroll_context.errors import BadInput, NotAStore, ScrollError, UnknownSession
 from scroll_context.log.address import is_address
+from scroll_context.projects import is_task_of, project_task
 
 if TYPE_CHECKING:
     from scroll_context.log.log import EventLog
@@ -55,16 +59,36 @@ def _span(text: str) -> tuple[int, int]:
     return lo, hi
 
 
+_AGO = {"h": "hours", "d": "days", "w": "weeks"}
+
+
 def parse_time(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
-    """A date or time as the store reads it."""
+    """A date or time as the store reads it; `yesterday` and `2w` (two weeks ago) are such too.
+
+    Times in the log are UTC, and so are these days.
+    """
     if text is None:
         return None
     from scroll_context.log import times
 
+    now = dt.datetime.now(dt.UTC)
+    match text.strip().lower():
+        case "today":
+            return now.date().isoformat()
+        case "yesterday":
+            return (now.date() - dt.timedelta(days=1)).isoformat()
+    age = re.fullmatch(r"(\d{1,5})([hdw])", text.strip(), re.ASCII)
     try:
+        if age:
+            moment = now - dt.timedelta(**{_AGO[age[2]]: int(age[1])})
+            return moment.isoformat(timespec="seconds").removesuffix("+00:00")
         times.bound(text, upper=False)
+    except OverflowError:
+        raise click.BadParameter(f"{text!r} is too long ago") from None
     except BadInput as error:
-        raise click.BadParameter(str(error)) from None
+        raise click.BadParameter(
+            f"{error}; today, yesterday, 12h, 3d and 2w (ago) work too"
+        ) from None
     return text
 
 
@@ -72,10 +96,9 @@ def parse_age(_: click.Context, __: click.Parameter, text: str | None) -> dt.tim
     """`90d`, `12h` or `4w`."""
     if text is None:
         return None
-    units = {"h": "hours", "d": "days", "w": "weeks"}
-    if not text[:-1].isdecimal() or text[-1:] not in units:
+    if not text[:-1].isdecimal() or text[-1:] not in _AGO:
         raise click.BadParameter(f"{text!r} is not an age; write 90d, 12h or 4w")
-    return dt.timedelta(**{units[text[-1]]: int(text[:-1])})
+    return dt.timedelta(**{_AGO[text[-1]]: int(text[:-1])})
 
 
 def _chosen_store(ctx: click.Context, parameter: click.Parameter, value: Place) -> Place:
@@ -93,8 +116,8 @@ def _report_ignored_store(used: Place) -> None:
     ignored = ignored_store()
     if ignored is not None:
         note(
-            f"the store {ignored} in this folder is not used, since it may have come with a "
-            f"repository; this command uses {used}. To use the other, name it: --store {ignored}"
+            f"the store {ignored} in this folder is not used, because it may have come with a "
+            f"repository; this command uses {used}. To use the other one, pass --store {ignored}"
         )
 
 
@@ -136,17 +159,135 @@ agent_option = click.option("--agent", metavar="ID", help="Only this agent.")
 task_option = click.option("--task", metavar="ID", help="Only this task.")
 
 
-def scope_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Which events: of a session, an agent, a task."""
-    return session_option(agent_option(task_option(command)))
+project_option = click.option(
+    "--project",
+    "in_project",
+    metavar="NAME|DIR",
+    help="Only this project, by its name or its folder.",
+)
 
 
-yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+class Narrowing(msgspec.Struct, frozen=True):
+    """Which events a command reads, as the command line says it."""
+
+    session: str | None = None
+    agent: str | None = None
+    task: str | None = None
+    in_project: str | None = None
+
+    def resolve(self, log: "EventLog", *, full_names: bool = False) -> "Narrowing":
+        """The same with the full session name, and with the task of the project.
+
+        With `full_names`, a session is not found by the beginning of its name, since a command
+        that destroys must not take another session than the user named.
+        """
+        if self.task is not None and self.in_project is not None:
+            raise click.UsageError("--project names a task; give only one of --project and --task.")
+        session = self.session
+        if session is not None and not full_names:
+            session = session_named(log, session)
+        task = self.task if self.in_project is None else _task_of_project(log, self.in_project)
+        return Narrowing(session, self.agent, task)
+
+
+def narrowing_options(*, session: bool = True) -> Callable[[Callable[..., None]], Any]:
+    """Give a command --session, --agent, --task and --project, as one argument `narrowing`."""
+    options = {"agent": agent_option, "task": task_option, "in_project": project_option}
+    if session:
+        options = {"session": session_option, **options}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def called(**arguments: Any) -> None:
+            narrowing = Narrowing(**{name: arguments.pop(name) for name in options})
+            command(narrowing=narrowing, **arguments)
+
+        decorated: Callable[..., None] = called
+        for option in reversed(options.values()):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+# Sessions or projects that an error names.
+_NAMED = 5
+
+
+def session_named(log: "EventLog", text: str) -> str:
+    """The session of this name, or the only one whose name begins so.
+
+    Raises UnknownSession.
+    """
+    if log.tail(1, session_id=text):
+        return text
+    rows = log.query(
+        "SELECT DISTINCT session_id FROM event WHERE substr(session_id, 1, ?) = ? LIMIT ?",
+        (len(text), text, _NAMED + 1),
+    )
+    names = [str(name) for (name,) in rows]
+    if len(names) == 1:
+        return names[0]
+    if names:
+        raise UnknownSession(
+            f"several sessions begin with {text!r}: {_listed(names)}; type more of the name"
+        )
+    raise UnknownSession(
+        f"there is no session {text!r}; `scroll sessions` lists the sessions of the store"
+    )
+
+
+def _task_of_project(log: "EventLog", project: str) -> str:
+    """The task of a project, which is named by its folder or by the name of that folder."""
+    if os.sep in project or project in (".", "..") or project.startswith("~"):
+        return project_task(Path(project).expanduser())
+    rows = log.query(
+        "SELECT DISTINCT task_id FROM event WHERE substr(task_id, 1, ?) = ?",
+        (len(project), project),
+    )
+    names = [str(name) for (name,) in rows]
+    tasks = [name for name in names if is_task_of(name, project)]
+    if len(tasks) == 1:
+        return tasks[0]
+    if tasks:
+        raise BadInput(
+            f"several projects are called {project!r}: {_listed(tasks)}; name one with --task, or "
+            "name its folder"
+        )
+    raise BadInput(
+        f"there is no project {project!r} in the store; `scroll sessions` lists the tasks"
+    )
+
+
+def _listed(names: list[str]) -> str:
+    more = ", …" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def time_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command --from and --to, as `since` and `until`."""
+    since = click.option(
+        "--from",
+        "since",
+        metavar="TIME",
+        callback=parse_time,
+        help="From this time on: a date, a time, yesterday, or 2w for two weeks ago.",
+    )
+    until = click.option(
+        "--to",
+        "until",
+        metavar="TIME",
+        callback=parse_time,
+        help="Up to this time; a date includes its day.",
+    )
+    return since(until(command))
+
+
 by_option = click.option(
     "--by",
     metavar="NAME",
     default="",
-    help="Who asked for it; recorded in the log.",
+    help="The person who asked for it, recorded in the log.",
     show_default="you",
 )
 lock_timeout_option = click.option(
@@ -156,7 +297,7 @@ lock_timeout_option = click.option(
     metavar="SECONDS",
     default=30.0,
     show_default=True,
-    help="How long to wait for another writer.",
+    help="The time to wait for another writer.",
 )
 
 

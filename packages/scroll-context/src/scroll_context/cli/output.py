@@ -8,6 +8,7 @@ direction of writing) with `visible` before it prints.
 """
 
 import contextlib
+import io
 import re
 import shlex
 import shutil
@@ -219,6 +220,25 @@ def print_table(
             blank = " " * (room - cell_len(cell))
             padded.append(blank + cell if column in numeric else cell + blank)
         echo("  ".join(padded).rstrip(), bold=number == 0)
+
+
+class _Page(io.StringIO):
+    """Collects lines that a pager will show on the terminal, so they are made for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@contextlib.contextmanager
+def paged(lines: int) -> Iterator[None]:
+    """Show printed lines in the user's pager if they are more than the terminal has."""
+    if not sys.stdout.isatty() or lines < shutil.get_terminal_size().lines:
+        yield
+        return
+    page = _Page()
+    with contextlib.redirect_stdout(page):
+        yield
+    click.echo_via_pager(page.getvalue())
 
 
 def _print_blocks(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> None:

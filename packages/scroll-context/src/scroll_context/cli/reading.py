@@ -1,27 +1,29 @@
-"""Commands that read a store: search, show, get, sessions, stats, sql.
+"""Commands that read a store: search, show, stats, sql.
 
 None of them creates or changes one.
 """
 
 import contextlib
-import itertools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from scroll_context.cli.edits import edit_as_diff
 from scroll_context.cli.options import (
     FILE,
+    Narrowing,
     Place,
     json_option,
+    narrowing_options,
     open_log,
     open_store,
     parse_span,
-    parse_time,
-    scope_options,
+    session_named,
     session_option,
     store_option,
+    time_options,
 )
 from scroll_context.cli.output import (
     Command,
@@ -55,8 +57,6 @@ if TYPE_CHECKING:
 SHOWN = 2_000
 # Characters of a hit.
 SNIPPET = 400
-# Characters of a session's title.
-TITLE = 70
 # Characters of a value in a table of `sql`.
 CELL = 200
 
@@ -69,26 +69,19 @@ CELL = 200
     metavar="N",
     default=10,
     show_default=True,
-    help="How many hits.",
+    help="The number of hits.",
 )
-@scope_options
+@narrowing_options()
 @click.option("--kind", multiple=True, metavar="KIND", help="Only this kind; may be repeated.")
 @click.option("--role", multiple=True, metavar="ROLE", help="Only this role; may be repeated.")
-@click.option(
-    "--from", "since", metavar="TIME", callback=parse_time, help="From this date or time on."
-)
-@click.option(
-    "--to", "until", metavar="TIME", callback=parse_time, help="Up to it; a date includes its day."
-)
-@click.option("--seq", metavar="LO-HI", callback=parse_span, help="Only these addresses.")
+@time_options
+@click.option("--seq", metavar="LO-HI", callback=parse_span, help="Only events with these numbers.")
 @store_option
 @json_option
 def search(
     query: str,
     k: int,
-    session: str | None,
-    agent: str | None,
-    task: str | None,
+    narrowing: Narrowing,
     kind: tuple[str, ...],
     role: tuple[str, ...],
     since: str | None,
@@ -99,14 +92,18 @@ def search(
 ) -> None:
     """Find events by their words, best first.
 
-    Bare words are ranked; "phrases", prefix*, AND, OR, NOT work.
+    Events that have more of the words, and rarer ones, come first. "phrases", prefix*, AND, OR and
+    NOT narrow the search. No query is a syntax error.
 
     \b
     Examples:
       scroll search 'toll-free route'
-      scroll search 'budget NOT flights' -k 3 --role user --from 2026-02-01
+      scroll search 'allergy NOT walnut' -k 3 --role user
+      scroll search budget --from 2026-02-01 --to 2026-02-28
+      scroll search allergy --session trip-2
     """
     with open_store(store) as opened:
+        place = narrowing.resolve(opened.log)
         # If the index is unavailable, the search itself says why.
         with (
             contextlib.suppress(IndexUnavailable),
@@ -116,9 +113,9 @@ def search(
         hits = opened.index.search(
             utf8(query),
             k=k,
-            session_id=session,
-            agent_id=agent,
-            task_id=task,
+            session_id=place.session,
+            agent_id=place.agent,
+            task_id=place.task,
             kind=list(kind) or None,
             role=list(role) or None,
             seq_range=seq,
@@ -136,8 +133,8 @@ def search(
         note(f"nothing found for {query!r}")
         if "user" in role:
             note(
-                "--role user finds your own words only; messages of imported files count as "
-                "yours with `scroll import --mine`"
+                "--role user finds only your own words; messages of imported files count as "
+                "yours after `scroll import --mine`"
             )
     for hit in hits:
         event = hit.event
@@ -156,44 +153,95 @@ def search(
 @click.argument("span", metavar="[SEQ|LO-HI]", required=False, callback=parse_span)
 @session_option
 @click.option("--full", is_flag=True, help="Print long texts and text payloads in full.")
+@click.option("--raw", is_flag=True, help="Write the bytes of one event, exactly as recorded.")
+@click.option(
+    "-o", "--out", type=FILE, metavar="FILE", help="With --raw: write to a new file, not to stdout."
+)
 @store_option
 @json_option
 def show(
-    span: tuple[int, int] | None, session: str | None, full: bool, store: Place, as_json: bool
+    span: tuple[int, int] | None,
+    session: str | None,
+    full: bool,
+    raw: bool,
+    out: Path | None,
+    store: Place,
+    as_json: bool,
 ) -> None:
-    """Show an event, or a range of events.
+    """Show an event or a range of events.
 
-    With --session, only events of that session; without a range, all of them. With --json, each
-    event is one line.
+    With --session, only events of that session; without a range, all of them. Texts of more than
+    2,000 characters are cut unless you pass --full. File edits are shown as diffs. With --json,
+    each event is one line.
+
+    --raw writes an image, a sound or a large result byte for byte. Binary content is never written
+    to a terminal.
 
     \b
     Examples:
       scroll show 12
-      scroll show 40-60 --full
-      scroll show --session s-1f2e3d4c
+      scroll show 40-44 --full
+      scroll show --session trip-2
+      scroll show 12 --raw > message.txt
     """
     if span is None and session is None:
         raise click.UsageError(
-            "Name an address (12), a range of them (3-9), or a session (--session ID)."
+            "Name an event (12), a range of events (3-9), or a session (--session ID)."
         )
+    if out is not None and not raw:
+        raise click.UsageError("-o writes the bytes of an event; it needs --raw.")
     lo, hi = span or (1, None)
-    printed = _print_json if as_json else _print_text
     with contextlib.closing(open_log(store)) as log:
-        shown_events = faults = 0
-        for event in log.iterate(after=lo - 1, until=hi, session_id=session):
-            shown_events += 1
-            try:
-                printed(log, event, full)
-            except (PayloadMissing, PayloadDamaged) as error:
-                note(f"seq {event.seq}: {error}")
-                printed(log, event, False)
-                faults += 1
-        if not shown_events:
-            whose = f" of session {session!r}" if session else ""
-            where = f" has a seq in {lo}-{hi}" if hi else " is there"
-            raise UnknownSeq(f"no event{whose}{where}; the log ends at {log.last_seq()}")
+        if raw:
+            if span is None or lo != hi or session is not None or as_json:
+                raise click.UsageError("--raw writes one event: `scroll show SEQ --raw`.")
+            _write_raw(log, lo, out)
+            return
+        name = None if session is None else session_named(log, session)
+        _show_events(log, lo, hi, name, full=full, as_json=as_json)
+
+
+def _show_events(
+    log: "EventLog", lo: int, hi: int | None, session: str | None, *, full: bool, as_json: bool
+) -> None:
+    """Print a range of events. Exits 1 if a payload is lost; its preview is shown instead."""
+    print_event = _print_json if as_json else _print_text
+    count = faults = 0
+    for event in log.iterate(after=lo - 1, until=hi, session_id=session):
+        count += 1
+        try:
+            print_event(log, event, full)
+        except (PayloadMissing, PayloadDamaged) as error:
+            note(f"seq {event.seq}: {error}")
+            print_event(log, event, False)
+            faults += 1
+    if not count:
+        of_session = f" of session {session!r}" if session else ""
+        raise UnknownSeq(
+            f"there is no event{of_session} with a seq in {lo}-{hi}; the log ends at "
+            f"{log.last_seq()}"
+        )
     if faults:
         raise click.exceptions.Exit(1)
+
+
+def _write_raw(log: "EventLog", seq: int, out: Path | None) -> None:
+    """Write the payload of an event, or its text, to a new file or to stdout."""
+    event = log.get(seq)
+    body = log.payloads.read(event.payload.digest) if event.payload else event.content.encode()
+    if out is not None:
+        with new_file(out) as file:
+            file.write(body)
+        note(f"{len(body):,} bytes in {out}")
+    elif not sys.stdout.isatty():
+        print_bytes(body)
+    elif event.payload is None or event.payload.is_text:
+        echo(body.decode("utf-8", "replace"))
+    else:
+        raise BadInput(
+            f"seq {seq} is {event.payload.media_type}, {len(body):,} bytes, which a terminal "
+            f"cannot show; write it to a file: `scroll show {seq} --raw -o FILE`"
+        )
 
 
 def _print_json(log: "EventLog", event: "Event", full: bool) -> None:
@@ -209,6 +257,8 @@ def _facts(event: "Event") -> dict[str, Any]:
 
 def _print_text(log: "EventLog", event: "Event", full: bool) -> None:
     text = log.text(event) if full else event.content
+    if event.kind == "tool_call":
+        text = edit_as_diff(text) or text
     size = f"{event.payload.media_type}, {event.payload.size:,} bytes" if event.payload else ""
     call = f"call {event.tool_call_id}" if event.tool_call_id else ""
     reply = f"reply to {event.reply_to}" if event.reply_to else ""
@@ -235,8 +285,8 @@ def _print_text(log: "EventLog", event: "Event", full: bool) -> None:
     if event.payload and not event.payload.is_text:
         echo(
             with_options(
-                f"    … the bytes are a payload; `scroll get {event.seq} -o FILE` writes them to "
-                "a file"
+                f"    … the bytes are a payload; `scroll show {event.seq} --raw -o FILE` writes "
+                "them to a file"
             )
         )
     elif event.payload and not full and not cut:
@@ -245,112 +295,10 @@ def _print_text(log: "EventLog", event: "Event", full: bool) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("seq", type=click.IntRange(min=1), metavar="SEQ")
-@click.option(
-    "-o", "--out", type=FILE, metavar="FILE", help="A new file to write to; without it, stdout."
-)
-@store_option
-def get(seq: int, out: Path | None, store: Place) -> None:
-    """Write the payload or the text of an event to a file or stdout.
-
-    An image, a sound or a large result is written byte for byte. Binary content is not written to a
-    terminal.
-
-    \b
-    Examples:
-      scroll get 31 > photo.png
-      scroll get 31 -o photo.png
-    """
-    with contextlib.closing(open_log(store)) as log:
-        event = log.get(seq)
-        body = log.payloads.read(event.payload.digest) if event.payload else event.content.encode()
-    if out is not None:
-        with new_file(out) as file:
-            file.write(body)
-        note(f"{len(body):,} bytes in {out}")
-    elif not sys.stdout.isatty():
-        print_bytes(body)
-    elif event.payload is None or event.payload.is_text:
-        echo(body.decode("utf-8", "replace"))
-    else:
-        raise BadInput(
-            f"seq {seq} is {event.payload.media_type}, {len(body):,} bytes, which a terminal "
-            f"cannot show; write it to a file: `scroll get {seq} -o FILE`"
-        )
-
-
-@click.command(cls=Command)
-@store_option
-@json_option
-def sessions(store: Place, as_json: bool) -> None:
-    """List the sessions, oldest first.
-
-    The title of a session is the user's first meaningful sentence.
-
-    \b
-    Example:
-      scroll sessions --json
-    """
-    import msgspec
-
-    with contextlib.closing(open_log(store)) as log:
-        infos = log.sessions()
-        titles = session_titles(log)
-    if as_json:
-        print_document(
-            [
-                {**msgspec.structs.asdict(info), "title": titles.get(info.session_id, "")}
-                for info in infos
-            ]
-        )
-        return
-    rows = [
-        (
-            info.session_id,
-            info.agent_id,
-            info.task_id,
-            f"{info.events:,}",
-            f"{info.first_seq}-{info.last_seq}",
-            info.first_at[:10],
-            info.last_at[:16].replace("T", " "),
-            titles.get(info.session_id, ""),
-        )
-        for info in infos
-    ]
-    columns = ("session", "agent", "task", "events", "seqs", "first", "last", "title")
-    # Empty columns are left out.
-    filled = [True, *(any(values) for values in list(zip(*rows, strict=True))[1:])]
-    print_table(
-        list(itertools.compress(columns, filled)),
-        [list(itertools.compress(row, filled)) for row in rows],
-        numeric=("events",),
-        fit=True,
-    )
-
-
-def session_titles(log: "EventLog") -> dict[str, str]:
-    """The first sentence of a user that says something, for each session."""
-    from scroll_context.origin import TURN_SQL
-    from scroll_context.text.terms import opening
-
-    rows = log.query(
-        f"""SELECT session_id, substr(content, 1, 2000) FROM (
-            SELECT session_id, content, seq,
-                row_number() OVER (PARTITION BY session_id ORDER BY seq) number
-            FROM event WHERE {TURN_SQL}
-        ) WHERE number <= 4 ORDER BY seq"""
-    )
-    turns: dict[str, list[str]] = {}
-    for session, content in rows:
-        turns.setdefault(str(session), []).append(str(content))
-    return {session: one_line(opening(text, TITLE), TITLE) for session, text in turns.items()}
-
-
-@click.command(cls=Command)
 @store_option
 @json_option
 def stats(store: Place, as_json: bool) -> None:
-    """Show the size and the contents of the store.
+    """Show the size and contents of the store.
 
     The head identifies the complete history: store this hash elsewhere to detect a rewritten log
     later.
@@ -380,7 +328,7 @@ def stats(store: Place, as_json: bool) -> None:
     if numbers.leftover_bytes:
         rows.append(
             (
-                "may go",
+                "unused",
                 f"{numbers.leftover_bytes:,} bytes: damaged logs, and payloads that no event names",
             )
         )
@@ -390,34 +338,35 @@ def stats(store: Place, as_json: bool) -> None:
 
 @click.command(cls=Command)
 @click.argument("query")
-@scope_options
+@narrowing_options()
 @store_option
 @json_option
 def sql(
     query: str,
-    session: str | None,
-    agent: str | None,
-    task: str | None,
+    narrowing: Narrowing,
     store: Place,
     as_json: bool,
 ) -> None:
     """Run a read-only SQL query on the history.
 
-    The query is one SELECT on hist.conversation_history or hist.events, as models write it. Rows,
-    time and size are limited; a note on stderr says if a limit was reached.
+    The query is one SELECT on hist.conversation_history or hist.events; docs/MS.md lists their
+    columns. The same limits apply as to a model's queries: 1,000 rows and 5 seconds. A note on
+    stderr says when a limit was reached. --session, --agent, --task and --project limit what the
+    query can see.
 
     \b
-    Example:
+    Examples:
       scroll sql "SELECT role, count(*) AS n FROM hist.conversation_history GROUP BY role"
+      scroll sql "SELECT seq FROM hist.events WHERE kind = 'request'" --session trip-4
     """
     from scroll_context.events import Grant
     from scroll_context.sql.guard import GuardedSql
 
     with contextlib.closing(open_log(store)) as log:
         path = log.path
-    with contextlib.closing(
-        GuardedSql(path, Grant(session_id=session, task_id=task, agent_id=agent))
-    ) as window:
+        place = narrowing.resolve(log)
+    grant = Grant(session_id=place.session, task_id=place.task, agent_id=place.agent)
+    with contextlib.closing(GuardedSql(path, grant)) as window:
         result = window.query(utf8(query))
     if as_json:
         print_document({"columns": result.columns, "rows": result.rows, "note": result.note})

@@ -1,4 +1,4 @@
-"""Commands that look after a store: verify, salvage, reindex, backup and export."""
+"""Commands that look after a store: verify, backup and export. The module repair.py has repair."""
 
 import contextlib
 import sys
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scroll_context.cli.options import FILE, Place, json_option, open_log, open_store, store_option
+from scroll_context.cli.options import FILE, Place, json_option, open_log, store_option
 from scroll_context.cli.output import (
     Command,
     echo,
@@ -18,7 +18,6 @@ from scroll_context.cli.output import (
     print_result,
     progress,
 )
-from scroll_context.errors import BadInput
 
 if TYPE_CHECKING:
     from scroll_context.log.log import EventLog
@@ -34,7 +33,7 @@ LISTED = 20
 def verify(store: Place, as_json: bool) -> None:
     """Check events, payloads and the search index against their hashes.
 
-    Exits 1 if data is missing or altered and no salvage has reported it.
+    Exits 1 if data is missing or altered and no repair has reported it.
 
     \b
     Example:
@@ -61,73 +60,16 @@ def verify(store: Place, as_json: bool) -> None:
             echo("intact")
     if index:
         note(
-            f"The search index is damaged ({', '.join(index)}); the log is not. "
-            f"{command('reindex', log.path)} rebuilds it."
+            f"The search index is damaged ({', '.join(index)}); "
+            f"{command('repair', log.path)} rebuilds it."
         )
     if not verdict.ok:
         note(
-            f"{len(verdict.bad):,} faults, the first at seq {verdict.bad[0][0]}. A backup or "
-            f"{command('salvage', log.path)} may help."
+            f"{len(verdict.bad):,} faults, the first at seq {verdict.bad[0][0]}. Restore a backup, "
+            f"or recover the readable events with {command('repair', log.path)}."
         )
     if index or not verdict.ok:
         raise click.exceptions.Exit(1)
-
-
-@click.command(cls=Command)
-@store_option
-@json_option
-def salvage(store: Place, as_json: bool) -> None:
-    """Build a new log from the readable parts of a damaged one.
-
-    The damaged file is kept beside the new one. No other process may use the store meanwhile.
-
-    \b
-    Example:
-      scroll salvage --store ./history
-    """
-    from scroll_context.upkeep.integrity import salvage as rescue
-
-    if not isinstance(store, Path):
-        raise BadInput(
-            "a salvage works on the file of a local store; restore the server of a shared store "
-            "from its backup instead"
-        )
-    with progress("salvaging") as bar:
-        report = rescue(store, bar)
-    if as_json:
-        facts = {name: getattr(report, name) for name in ("recovered", "lost", "altered")}
-        print_document({**facts, "kept_as": str(report.kept_as)})
-        return
-    whole = not (report.lost or report.altered)
-    echo(
-        f"recovered {report.recovered:,} events{', all that there were' if whole else ''}; the "
-        f"{'' if whole else 'damaged '}log as it was is kept as {report.kept_as}"
-    )
-    if report.lost:
-        echo(
-            "lost seqs: "
-            + ", ".join(f"{lo}-{hi}" if hi > lo else f"{lo}" for lo, hi in report.lost)
-        )
-    if report.altered:
-        echo("altered seqs: " + ", ".join(map(str, report.altered)))
-
-
-@click.command(cls=Command)
-@store_option
-@json_option
-def reindex(store: Place, as_json: bool) -> None:
-    """Rebuild the search index from the log.
-
-    Rarely needed: a missing or unreadable index is rebuilt automatically.
-
-    \b
-    Example:
-      scroll reindex
-    """
-    with open_store(store) as opened, progress("indexing") as bar:
-        opened.index.rebuild(progress=bar)
-        indexed = opened.index.indexed_seq
-    print_result({"indexed_seq": indexed}, f"indexed up to seq {indexed:,}", as_json=as_json)
 
 
 @click.command(cls=Command)
@@ -137,12 +79,12 @@ def reindex(store: Place, as_json: bool) -> None:
 def backup(target: Path, store: Place, as_json: bool) -> None:
     """Copy the store to a new folder.
 
-    The copy is a complete store as of one moment. Other processes may write to the original
-    meanwhile.
+    The copy is a complete store as of one moment. Other processes can continue to write to the
+    original.
 
     \b
     Example:
-      scroll backup /media/disk/history-2026-03-01
+      scroll backup history-2026-03-01
     """
     from scroll_context.upkeep.transfer import backup as copy
 
@@ -153,17 +95,17 @@ def backup(target: Path, store: Place, as_json: bool) -> None:
         f"{target}"
     )
     print_result(report, summary, as_json=as_json)
-    _tell_missing(report.missing, log)
+    _report_missing(report.missing, log)
 
 
 @click.command(cls=Command)
 @click.argument("target", metavar="[FILE]", type=FILE, default=Path("-"))
 @store_option
 def export(target: Path, store: Place) -> None:
-    """Write everything as JSON Lines: events, hashes and payloads.
+    """Write events, hashes and payloads as JSON Lines.
 
-    The target is a new file, or "-" for stdout. `scroll import --trust` restores it in a new store
-    with the same event numbers and hashes.
+    FILE is a new file, or "-" for stdout. `scroll import --trust` restores the export in a new
+    store with the same event numbers and hashes.
 
     \b
     Examples:
@@ -181,16 +123,16 @@ def export(target: Path, store: Place) -> None:
             with new_file(target) as file, progress("exporting") as bar:
                 report = write(log, file, bar)
             note(f"{report.events:,} events in {target}")
-    _tell_missing(report.missing, log)
+    _report_missing(report.missing, log)
 
 
-def _tell_missing(digests: Sequence[str], log: "EventLog") -> None:
+def _report_missing(digests: Sequence[str], log: "EventLog") -> None:
     if digests:
         from scroll_context.log.schema import command
 
         is_single = len(digests) == 1
         note(
             f"{len(digests):,} {'payload is' if is_single else 'payloads are'} missing or damaged "
-            f"in the store, so not in the copy; everything else is. {command('verify', log.path)} "
-            "names the events."
+            f"in the store and could not be copied; everything else was. "
+            f"{command('verify', log.path)} lists the events."
         )

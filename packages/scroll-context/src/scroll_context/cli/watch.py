@@ -113,7 +113,7 @@ class Watch:
         if self._arrived.startswith(repeated):
             return self._arrived[len(repeated) :]
         self.end_line()
-        self.screen.print("  · the reply begins again", "dim")
+        self.screen.print("  · the reply starts again", "dim")
         return self._arrived
 
     def event(self, event: Event) -> None:
@@ -204,7 +204,7 @@ class Consent:
         """
         if self._mode == "never":
             raise BadInput(
-                "nobody is there to be asked; tools with effects run unasked only with --yes"
+                "there is no terminal for confirmation; --yes allows tools with side effects"
             )
         arguments = [f"{one_line(name)}={_spelt(value)}" for name, value in use.arguments.items()]
         call = f"{one_line(use.name)}({', '.join(arguments)})"
@@ -215,7 +215,9 @@ class Consent:
         with contextlib.suppress(termios.error, ValueError, OSError):
             # Keys typed before the question do not answer it.
             termios.tcflush(sys.stdin, termios.TCIFLUSH)
-        self._screen.print(f"  ? {call} has effects. Run it? [y/N] ", "magenta", end="", copy=True)
+        self._screen.print(
+            f"  ? {call} has side effects. Run it? [y/N] ", "magenta", end="", copy=True
+        )
         answer = self._answer()
         if not answer.endswith("\n") or not sys.stdin.isatty():
             self._screen.print()

@@ -99,10 +99,10 @@ def open_source(
                     root, folder_layout = export
                     return Source(label, [Part(root, name, folder_layout)], content is not file)
             if content is file:
-                raise BadInput("this is a folder; name the files in it")
+                raise BadInput("this is a folder and not a known export; name the files in it")
             return Source(label, _parts_in(content, name, layout), is_archive=True)
         if not content.stat().st_size:
-            raise BadInput("it is empty")
+            raise BadInput("the file is empty")
         layout = layout or detect(content, bare.suffix)
         parts = [Part(content, name, layout)]
         if content is file:
@@ -130,6 +130,28 @@ def _readable(path: str | Path | IO[bytes], cleanup: contextlib.ExitStack) -> Pa
     return spooled(cleanup.enter_context(path.open("rb")), cleanup)
 
 
+def files_of(path: Path) -> list[Path]:
+    """The files that a path stands for: those of a known kind in a folder, else the path itself.
+
+    An export that consists of a folder stays one path. Links in a folder are not followed.
+    """
+    if path == STDIN or not path.is_dir():
+        return [path]
+    if any(importer.recognise_folder(path) for importer in importers()):
+        return [path]
+    files = [
+        file
+        for file in sorted(plain_files_below(path))
+        if not any(part.startswith(".") for part in file.relative_to(path).parts)
+        and file.suffix.lower() in _READ.union(_PACKED)
+        and file.stat().st_size
+    ]
+    if not files:
+        kinds = ", ".join(sorted(_READ.union(_PACKED)))
+        raise BadInput(f"{path}: there is no file in it that could hold messages ({kinds})")
+    return files
+
+
 def _parts_in(folder: Path, name: str, layout: Layout | None) -> list[Part]:
     parts: list[Part] = []
     for file in sorted(plain_files_below(folder)):
@@ -150,7 +172,7 @@ def _parts_in(folder: Path, name: str, layout: Layout | None) -> list[Part]:
     exports = [part for part in parts if part.layout.is_complete_export]
     parts = exports or [part for part in parts if part.layout is not EXPORT]
     if not parts:
-        raise BadInput("it is an archive without a file of a known kind")
+        raise BadInput("the archive has no file of a known format")
     return parts
 
 

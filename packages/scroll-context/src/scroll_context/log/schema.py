@@ -121,7 +121,7 @@ class Translated:
 
 def _damaged(error: Exception, path: Path) -> StoreDamaged:
     return StoreDamaged(
-        f"{path} is damaged ({error}). Nothing was changed. {command('salvage', path)} recovers "
+        f"{path} is damaged ({error}). Nothing was changed. {command('repair', path)} recovers "
         "every legible event into a new log and keeps this file."
     )
 

@@ -173,7 +173,7 @@ def head_of(database: sqlite3.Connection, path: Path) -> tuple[int, bytes]:
         raise StoreDamaged(
             f"the newest event of {path} (seq {seq}) is missing, so nothing can be chained to it. "
             f"Nothing was written. Run {schema.command('verify', path)}, then "
-            f"{schema.command('salvage', path)}."
+            f"{schema.command('repair', path)}."
         )
     return int(seq), bytes(chain)
 

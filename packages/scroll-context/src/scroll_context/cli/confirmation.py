@@ -1,0 +1,33 @@
+"""How a command that destroys something asks first.
+
+Every such command shows what it would do and then asks. `--yes` skips the question, which programs
+and scheduled runs need, and `--dry-run` ends before it.
+"""
+
+import contextlib
+import sys
+import termios
+
+import click
+
+from scroll_context.errors import BadInput
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show what would happen, and change nothing."
+)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Return only if the user agrees to the question, or has agreed with --yes."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadInput(
+            "nothing was changed, because there is no terminal for confirmation; pass --yes if "
+            "you are sure, or --dry-run to see what would happen"
+        )
+    with contextlib.suppress(termios.error, ValueError, OSError):
+        # Keys typed before the question do not answer it.
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+    click.confirm(question, abort=True, err=True)

@@ -1,0 +1,56 @@
+"""The titles of sessions, the same ones wherever sessions are listed.
+
+A session is called by the title that its source gave it (ChatGPT, opencode, Cursor and others name
+their conversations), and otherwise by the first sentence of its user that says something.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from scroll_context.origin import TURN_SQL
+from scroll_context.text.printable import visible
+from scroll_context.text.terms import opening
+
+if TYPE_CHECKING:
+    from scroll_context.log.log import EventLog
+
+# Characters of a title.
+LENGTH = 70
+# Turns of a session in which a title is looked for: the first ones may be greetings.
+_TURNS = 4
+
+
+def session_titles(log: "EventLog") -> dict[str, str]:
+    """The title of each session that has one, on one line."""
+    rows = log.query(
+        f"""SELECT session_id, substr(content, 1, 2000), metadata FROM (
+            SELECT session_id, content, metadata, seq,
+                row_number() OVER (PARTITION BY session_id ORDER BY seq) number
+            FROM event WHERE {TURN_SQL}
+        ) WHERE number <= {_TURNS} ORDER BY seq"""
+    )
+    titles: dict[str, str] = {}
+    turns: dict[str, list[str]] = {}
+    for session, content, metadata in rows:
+        if session not in turns:
+            titles[session] = _source_title(metadata)
+        turns.setdefault(session, []).append(str(content))
+    for session, texts in turns.items():
+        title = titles[session] or opening(texts, LENGTH)
+        line = " ".join(visible(title).split())
+        titles[session] = line if len(line) <= LENGTH else line[: LENGTH - 1] + "…"
+    return titles
+
+
+def _source_title(metadata: Any) -> str:
+    """The title that the importer of a conversation recorded with its messages."""
+    try:
+        fields = msgspec.json.decode(metadata)
+    except (msgspec.DecodeError, TypeError):
+        return ""
+    for value in fields.values() if isinstance(fields, dict) else ():
+        title = value.get("title") if isinstance(value, dict) else None
+        if isinstance(title, str) and title.strip():
+            return title
+    return ""
