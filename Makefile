@@ -16,8 +16,8 @@ ASSISTANT_TESTS := $(addprefix packages/scroll-assistants/tests/,\
     test_claude_code.py test_codex.py test_gemini.py)
 
 .PHONY: help demo test lint types unit test-assistants test-gateway test-hosts test-long \
-    test-lowest browser screenshots bench bench-large bench-shared bench-inspector compare turn \
-    tokens soak fuzz mutants constraints clean
+    test-lowest dist browser screenshots bench bench-large bench-shared bench-inspector compare \
+    turn tokens soak fuzz mutants constraints clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) \
@@ -92,6 +92,9 @@ screenshots: $(READY)  ## the pictures of the inspector in docs/img, from a run 
 test-lowest:     ## the tests with every dependency at its declared floor; ARGS for pytest
 	$(PYTHON) benchmarks/lowest.py $(ARGS)
 
+dist:            ## build every distribution, look into it, install it in clean environments; ARGS
+	$(PYTHON) benchmarks/dist.py $(ARGS)
+
 $(VENV)/.bench: $(READY)
 	$(BIN)/python -m pip install --quiet --group bench
 	@touch $@
@@ -135,4 +138,4 @@ constraints: $(READY)  ## write the installed versions to .ci/constraints.txt
 	@mv $(VENV)/constraints.txt .ci/constraints.txt
 
 clean:           ## remove the virtual environments and caches
-	rm -rf $(VENV) .venv-lowest .venv-hosts .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .venv-hosts dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / ".venv-lowest"
 PROJECTS = tuple(sorted(ROOT.glob("packages/*/pyproject.toml")))
-REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(\[[\w,-]+\])?(>=(?P<floor>[\w.]+))?")
+REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(\[[\w,-]+\])?([>=]=(?P<floor>[\w.]+))?")
 
 
 def floors() -> dict[str, str]:

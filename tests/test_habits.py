@@ -30,6 +30,18 @@ def test_every_distribution_has_the_version_of_the_core() -> None:
     assert versions == {scroll_context.__version__}
 
 
+@pytest.mark.parametrize("folder", DISTRIBUTIONS, ids=lambda folder: folder.name)
+def test_a_distribution_depends_on_the_others_of_its_version(folder: Path) -> None:
+    ours = [line for line in project(folder)["dependencies"] if line.startswith("scroll-")]
+    assert all(line.endswith(f"=={scroll_context.__version__}") for line in ours), ours
+
+
+@pytest.mark.parametrize("folder", DISTRIBUTIONS, ids=lambda folder: folder.name)
+def test_a_distribution_has_the_licence(folder: Path) -> None:
+    # A source archive can hold only files of its own folder.
+    assert (folder / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+
+
 def test_the_changelog_is_about_this_version() -> None:
     headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert headings[0] == "Unreleased"

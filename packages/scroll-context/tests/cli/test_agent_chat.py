@@ -206,7 +206,7 @@ def test_effects_are_asked_about(scroll: Run, tmp_path: Path, tools: Path) -> No
     ):
         model = script(tmp_path, cell, "ok")
         result = scroll("chat", "--model", model, "--tools", tools, input=f"Go.\n{answer}\n")
-        assert 'launch(rocket="Ariane") has effects. Run it?' in result.stdout
+        assert 'launch(rocket="Ariane") has side effects. Run it?' in result.stdout
         assert shown in result.stdout
 
 

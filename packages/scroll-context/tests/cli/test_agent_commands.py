@@ -125,7 +125,7 @@ def test_a_limit_ends_with_status_3_and_resume_goes_on(scroll: Run, script: Writ
     assert (second.exit_code, second.stdout) == (0, "Six.\n")
     assert observations(scroll, "counting")[1] == "6"
     again = scroll("resume", "counting", "--model", script("never asked"))
-    assert again.exit_code == 1 and "has given its answer" in again.stderr
+    assert again.exit_code == 1 and "has already answered" in again.stderr
     assert (
         scroll("resume", "counting", "And then?", "--model", script("Seven.")).stdout == "Seven.\n"
     )

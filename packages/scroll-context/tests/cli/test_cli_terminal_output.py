@@ -20,7 +20,7 @@ from scroll_context.models import Reply, exec_cell
 from scroll_context.tools.tools import Tool, tool
 from terminal import Terminal, script, wait_for
 
-FORGED = "  ? harmless() has effects. Run it? [y/N] "
+FORGED = "  ? harmless() has side effects. Run it? [y/N] "
 CLIPBOARD = "\x1b]52;c;cm0gLXJmIH4=\x07"
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 

@@ -81,7 +81,7 @@ def _log_fault(store: Place) -> str:
 
 
 def _index_faults(store: Place) -> list[str]:
-    from scroll_context.search.indexer import damaged_files
+    from scroll_context.search.index_files import damaged_files
 
     with contextlib.closing(open_log(store)) as log:
         return damaged_files(log.path.parent / "index")
