@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from scroll_context.contents import EvictionPlan
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message, canonical
-from scroll_context.view.entries import Step
 from scroll_context.view.eviction import Budget, plan_eviction
 from scroll_context.view.index import EvictionIndex
+from scroll_context.view.steps import Step
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
 from scroll_context.view.working import Rendered, WorkingView, render
 

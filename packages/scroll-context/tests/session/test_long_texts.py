@@ -14,7 +14,9 @@ from scroll_context.session.explain import explain
 from scroll_context.session.host import HostMessage
 from scroll_context.session.session import Session
 from scroll_context.store import Store
-from scroll_context.view.entries import HELD_CHARS, Form, Passage, Step, passages
+from scroll_context.view.entries import passages
+from scroll_context.view.passage import HELD_CHARS, Form, Passage
+from scroll_context.view.steps import Step
 
 Opened = Callable[..., Session]
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from scroll_context.events import Event, Kind, Payload
 from scroll_context.log.payloads import excerpt
-from scroll_context.view.entries import HELD_CHARS, Form, decoded, passage, step
+from scroll_context.view.passage import HELD_CHARS, Form, passage
+from scroll_context.view.steps import decoded, step
 from scroll_context.view.wording import MARK
 
 texts = st.builds(lambda text, times: text * times, st.text(max_size=40), st.integers(0, 400))

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll_context.view.entries import Notice, Passage
+from scroll_context.view.entries import Notice
 from scroll_context.view.headline import headline
 from scroll_context.view.index import LINE_CHARS, RUNS, EvictionIndex, IndexLine, joined, line_for
+from scroll_context.view.passage import Passage
 from view_histories import blocks
 
 

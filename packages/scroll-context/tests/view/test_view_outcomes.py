@@ -3,8 +3,8 @@
 import pytest
 
 from scroll_context.events import Kind, Payload
-from scroll_context.view.entries import Form
 from scroll_context.view.index import joined
+from scroll_context.view.passage import Form
 from scroll_context.view.working import render
 from view_histories import Scribe
 

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from forms import form
 from scroll_context.events import Kind
 from scroll_context.session.explain import departures
-from scroll_context.view.entries import Form, Step, UserMessage, passages
+from scroll_context.view.entries import UserMessage, passages
 from scroll_context.view.eviction import FLOOR_TOKENS
 from scroll_context.view.index import WIDTH
+from scroll_context.view.passage import Form
+from scroll_context.view.steps import Step
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
 from scroll_context.view.working import Message, Rendered, WorkingView, render
 from view_histories import SYSTEM, Scribe, blocks, check_reachable

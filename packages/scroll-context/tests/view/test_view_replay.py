@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from forms import form
 from scroll_context.contents import EarlierWork, Standing, Topic
 from scroll_context.events import Event, Kind, Payload
-from scroll_context.view.entries import Step
 from scroll_context.view.index import outline
+from scroll_context.view.steps import Step
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
 from scroll_context.view.working import RENDERER_VERSION, Rendered, WorkingView, render
 from view_histories import DIGEST, SYSTEM, Scribe, check_reachable

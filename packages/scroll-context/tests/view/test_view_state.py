@@ -10,7 +10,6 @@ from coding_session import REQUEST, CodingRun, coding_run
 from scroll_context.contents import Retraction
 from scroll_context.events import Event, Kind
 from scroll_context.view.actions import action, merged_names, written_names
-from scroll_context.view.entries import Step
 from scroll_context.view.index import state_limit
 from scroll_context.view.state import (
     STATE_TOKENS,
@@ -20,6 +19,7 @@ from scroll_context.view.state import (
     state_tokens,
     written,
 )
+from scroll_context.view.steps import Step
 from scroll_context.view.tokens import estimate
 from scroll_context.view.wording import MARK
 from scroll_context.view.working import WorkingView

@@ -6,7 +6,8 @@ from scroll_context.contents import EvictionPlan
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.session.explain import departures, whereabouts
-from scroll_context.view.entries import Step, UserMessage
+from scroll_context.view.entries import UserMessage
+from scroll_context.view.steps import Step
 from scroll_context.view.working import WorkingView, render
 from view_histories import Scribe
 

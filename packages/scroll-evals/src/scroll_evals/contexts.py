@@ -17,8 +17,9 @@ from scroll_context.messages import Message
 from scroll_context.models import Model, Request
 from scroll_context.session.context import Actions, ReadExcerpt, WindowedContext
 from scroll_context.session.prompt import part
-from scroll_context.view.entries import Entry, Step
+from scroll_context.view.entries import Entry
 from scroll_context.view.eviction import Budget
+from scroll_context.view.steps import Step
 from scroll_context.view.tokens import estimate
 from scroll_context.view.wording import MARK, Words, tool_words
 from scroll_context.view.working import WorkingView

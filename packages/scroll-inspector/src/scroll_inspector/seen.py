@@ -20,8 +20,10 @@ from scroll_context.contents import EvictionPlan
 from scroll_context.events import BOOKKEEPING, Event, Kind
 from scroll_context.messages import Message, canonical
 from scroll_context.session.explain import Past, Seen, whereabouts
-from scroll_context.view.entries import Entry, Form, Step, UserMessage
+from scroll_context.view.entries import Entry, UserMessage
 from scroll_context.view.layout import in_order, lay_out
+from scroll_context.view.passage import Form
+from scroll_context.view.steps import Step
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
 from scroll_context.view.wording import SEAM
 from scroll_context.view.working import WorkingView

@@ -18,8 +18,8 @@ from scroll_context.events import UNSEARCHABLE, Event, Excerpt, Grant, Kind, Sco
 from scroll_context.models import Model
 from scroll_context.session.history import earlier_work
 from scroll_context.store import Store
-from scroll_context.view.entries import HELD_CHARS
 from scroll_context.view.eviction import Budget, plan_eviction
+from scroll_context.view.passage import HELD_CHARS
 from scroll_context.view.wording import CELLS, Words, tool_words
 from scroll_context.view.working import Rendered, WorkingView, needs_excerpt, render
 

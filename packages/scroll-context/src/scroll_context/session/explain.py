@@ -26,8 +26,10 @@ from scroll_context.session.context import WindowedContext, context_class
 from scroll_context.session.history import Segment, segments
 from scroll_context.store import Store
 from scroll_context.upkeep.merge import as_recorded
-from scroll_context.view.entries import Form, Step, decoded, passages, step
+from scroll_context.view.entries import passages
 from scroll_context.view.layout import as_rendered, lay_out
+from scroll_context.view.passage import Form
+from scroll_context.view.steps import Step, decoded, step
 from scroll_context.view.working import RENDERER_VERSION, Rendered, WorkingView
 
 INDEX = "index: "

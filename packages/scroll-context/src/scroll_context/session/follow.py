@@ -38,9 +38,9 @@ from scroll_context.origin import Origin
 from scroll_context.session.host import Drop, HostMessage, Insert, Item, Keep, Replace
 from scroll_context.session.media import record_media
 from scroll_context.session.wire_form import wire_bytes, wire_facts
-from scroll_context.view.entries import StepCall, decoded, step
 from scroll_context.view.headline import without_headline
 from scroll_context.view.layout import Shown, ViewLayout
+from scroll_context.view.steps import StepCall, decoded, step
 
 
 class Known(NamedTuple):

@@ -43,17 +43,12 @@ from scroll_context.contents import EntryTerms, EvictionPlan, Standing
 from scroll_context.errors import BadInput
 from scroll_context.text.stance import INSTRUCTION, newest, stances
 from scroll_context.text.terms import TermTable, title
-from scroll_context.view.entries import (
-    Entry,
-    Passage,
-    Step,
-    StepReply,
-    UserMessage,
-    passages,
-)
+from scroll_context.view.entries import Entry, UserMessage, passages
 from scroll_context.view.headline import FIELD_CHARS
 from scroll_context.view.index import IndexLine, heading_tokens, standing_line, state_limit
+from scroll_context.view.passage import Passage
 from scroll_context.view.state import Fact, fitted, state_tokens
+from scroll_context.view.steps import Step, StepReply
 from scroll_context.view.tokens import Gauge, estimate
 from scroll_context.view.working import WorkingView
 

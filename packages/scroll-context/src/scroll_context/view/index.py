@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from scroll_context.contents import EntryTerms, Spans, Standing, Topic
 from scroll_context.view.actions import merged_names, written_names
-from scroll_context.view.entries import Entry, Notice, Step
+from scroll_context.view.entries import Entry, Notice
 from scroll_context.view.headline import Headline, cut, headline, listed, merged, merged_terms
 from scroll_context.view.state import (
     STATE_TOKENS,
@@ -34,6 +34,7 @@ from scroll_context.view.state import (
     without_seqs,
     written,
 )
+from scroll_context.view.steps import Step
 from scroll_context.view.tokens import estimate
 from scroll_context.view.wording import CELLS, MARK, SEAM, STANDING, Words
 

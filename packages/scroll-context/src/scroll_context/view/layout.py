@@ -14,7 +14,9 @@ from collections.abc import Iterator
 import msgspec
 
 from scroll_context.messages import Message, ToolCall, canonical
-from scroll_context.view.entries import Entry, Form, Notice, Step, UserMessage
+from scroll_context.view.entries import Entry, Notice, UserMessage
+from scroll_context.view.passage import Form
+from scroll_context.view.steps import Step
 from scroll_context.view.tokens import estimate
 from scroll_context.view.wording import HOST_SEAM
 from scroll_context.view.working import RENDERER_VERSION, Rendered, WorkingView

@@ -17,9 +17,10 @@ from functools import lru_cache
 import msgspec
 
 from scroll_context.view.actions import Action
-from scroll_context.view.entries import Entry, Step, StepResult, UserMessage, succeeded
+from scroll_context.view.entries import Entry, UserMessage
 from scroll_context.view.headline import cut, parse_field
 from scroll_context.view.outcome import Outcome
+from scroll_context.view.steps import Step, StepResult, succeeded
 from scroll_context.view.tokens import estimate
 from scroll_context.view.wording import STATE
 

@@ -1,5 +1,4 @@
-"""The working view: what the model sees of a session, built from events alone, and the messages
-that it becomes.
+"""The working view: the part of a session that the model is sent, built from events alone.
 
 `add` is the one way in, live and in replay, so a view rebuilt from the log renders the same bytes.
 Events come in the order of their seqs. What each kind must carry:
@@ -9,7 +8,7 @@ Events come in the order of their seqs. What each kind must carry:
 * `conversation`, role assistant: the text; `headline`; `metadata.tool_calls` = [{id, name,
   arguments}] (arguments as JSON text or a value), `metadata.thinking` = [opaque blocks],
   `metadata.usage` = {input_tokens} (cached ones included), `metadata.cut` = true when the reply
-  broke off. A reply that is whole proves that its request was read.
+  broke off. A complete reply proves that its request was read.
 * `tool_call`, `cell`: `tool_call_id` names the call of the newest reply that it carries out.
 * `tool_result`, `observation`: `content` is what the model sees; `reply_to` names the `tool_call`
   or `cell` (or else `tool_call_id` the call), `tool_state` is "ok" or what went wrong,
@@ -24,16 +23,16 @@ Events come in the order of their seqs. What each kind must carry:
 
 Every other kind leaves the view as it is. `content` is shown as given, and where it is only the
 preview of a text that a payload holds (`needs_excerpt`), that text is shown instead: whoever adds
-the event has read it. What the view then does with a text, long or short, is decided by its budget
-alone. A payload that is not text, or was not read, is shown by what `content` says of it, with a
-note. Adding costs the same whatever the length of the session.
+the event has read it. The budget alone decides what the view then does with a text, long or short.
+A payload that is not text, or was not read, is shown by what `content` says of it, with a note.
+Adding costs the same whatever the length of the session.
 
 A request records the version of the rules that made it (RENDERER_VERSION), and is rebuilt only by
 the same rules: a change to what is rendered gets the next number.
 
 `render` puts the messages in an order that lets a provider's prompt cache stay warm. The system
 prompt is constant. One user message with the index and the seam changes only at an eviction. The
-live turns only grow. The namespace digest is the `tail` of the newest message, sent after it in
+live turns only grow. The variable list is the `tail` of the newest message, sent after it in
 this request only: the next request holds the same message without it, so everything before stays
 byte for byte the same. The cache marks stand where that prefix ends: after the index, and after the
 newest message. The messages are valid whatever the history was: the first after the system prompt
@@ -59,20 +58,12 @@ from scroll_context.contents import (
 from scroll_context.errors import BadInput
 from scroll_context.events import BOOKKEEPING, Event, Excerpt, Kind, Payload
 from scroll_context.messages import Message, canonical
-from scroll_context.view.entries import (
-    Entry,
-    Form,
-    Notice,
-    Step,
-    UserMessage,
-    passage,
-    spare_id,
-    step,
-    succeeded,
-)
+from scroll_context.view.entries import Entry, Notice, UserMessage
 from scroll_context.view.headline import TASK_CHARS, cut
 from scroll_context.view.index import EvictionIndex, IndexLine, line_for
+from scroll_context.view.passage import Form, passage
 from scroll_context.view.state import Fact, gathered
+from scroll_context.view.steps import Step, spare_id, step, succeeded
 from scroll_context.view.tokens import MESSAGE_TOKENS, Gauge, estimate
 from scroll_context.view.wording import BEGIN, CELLS, CONTINUE, NOTICE, SEAM, Words
 
@@ -83,9 +74,10 @@ The number grows with every change to them and is never given out again.
 """
 
 
-class _Asked(NamedTuple):
-    """A request on its way: what it held, and the turn it was for, since the user may speak before
-    the reply comes.
+class _PendingRequest(NamedTuple):
+    """A request that awaits its reply: what it held, and the turn it was for.
+
+    The user may speak before the reply comes.
     """
 
     upto: int
@@ -95,29 +87,31 @@ class _Asked(NamedTuple):
 
 
 class WorkingView:
-    """The entries still shown, the index of those that left, and what is known of the provider's
-    token count.
-    """
+    """The entries still shown, the index of those that left, and the gauge of the token count."""
 
     def __init__(self, words: Words = CELLS) -> None:
         self.words = words
         self.index = EvictionIndex(words=words)
         self.gauge = Gauge()
-        self.last_seq = 0  # of any event added
-        self.seen = 0  # everything up to here was read by a call that succeeded
-        self.turn = 0  # seq of the request that began the running turn
+        # Of any event added.
+        self.last_seq = 0
+        # Everything up to here was read by a call that succeeded.
+        self.seen = 0
+        # Seq of the user message that began the running turn.
+        self.turn = 0
         # Seq of the newest event that changed what had been sent before: an eviction, or a host
         # that edited its list. Reasoning that a model wrote before it is bound to other words.
         self.rewritten_at = 0
-        self.begun = False  # a request was made, or what it is to start from is known
-        self.entry_tokens = 0  # raw estimate of the entries alone
+        # Whether a request was made, or the earlier work that it starts from is known.
+        self.begun = False
+        # Raw estimate of the entries alone.
+        self.entry_tokens = 0
         self._entries: dict[int, Entry] = {}
-        self._owner: dict[
-            int, int
-        ] = {}  # seq of a request, notice, reply, call or result -> seq of its entry
+        # The seq of a message, reply, call or result, and the seq of its entry.
+        self._owner: dict[int, int] = {}
         self._newest_step = 0
         self._task = ""
-        self._pending_request: _Asked | None = None  # the request that awaits its reply
+        self._pending_request: _PendingRequest | None = None
 
     @classmethod
     def replay(cls, events: Iterable[Event], upto: int | None = None) -> "WorkingView":
@@ -136,9 +130,7 @@ class WorkingView:
 
     @property
     def tokens(self) -> int:
-        """Raw estimate of index and entries together, without system prompt, tool schemas and
-        digest.
-        """
+        """Raw estimate of index and entries, without system prompt, tool schemas and variable list."""
         return self.entry_tokens + self.index.tokens
 
     def __len__(self) -> int:
@@ -149,23 +141,21 @@ class WorkingView:
         return self._entries.get(self._owner.get(seq, 0))
 
     def add(self, event: Event, excerpt: Excerpt | None = None) -> None:
-        """Take in the next event of the session, with the text of its payload if the event needs
-        it.
-        """
+        """Add the next event of the session, with the text of its payload if the event needs it."""
         if event.seq <= self.last_seq:
             raise BadInput(
-                f"event {event.seq} came after event {self.last_seq}: a view takes events in the order of their seqs. "
-                "Nothing was changed; rebuild the view with WorkingView.replay(log.iterate(session_id=...))."
+                f"event {event.seq} came after event {self.last_seq}: a view takes events in the "
+                "order of their seqs. Nothing was changed; rebuild the view with "
+                "WorkingView.replay(log.iterate(session_id=...))."
             )
-        if (
-            event.is_erased and event.kind in BOOKKEEPING
-        ):  # a plan or a setting that cannot be read any more
-            if event.kind == Kind.REQUEST:  # the model has read everything before it all the same
-                self._pending_request = _Asked(self.last_seq, 0, self.turn, self._task)
-                self.begun = True
+        if event.is_erased and event.kind in BOOKKEEPING:
+            # A plan or a setting cannot be read any more. Of a request it is still known that the
+            # model has read everything before it.
+            if event.kind == Kind.REQUEST:
+                self._expect_reply(self.last_seq, 0)
             self.last_seq = event.seq
             return
-        if event.payload is not None and _is_whole(event.content, event.payload):
+        if event.payload is not None and _is_complete(event.content, event.payload):
             event = replace(event, payload=None)
         match event.kind:
             case Kind.CONVERSATION if event.role == "user":
@@ -177,9 +167,8 @@ class WorkingView:
             case Kind.NOTICE:
                 self._register(Notice(passage(event, excerpt, NOTICE, self.words), self.turn))
             case Kind.REQUEST:
-                upto, tokens = (_int(event.metadata.get(name)) for name in ("upto", "tokens"))
-                self._pending_request = _Asked(upto, tokens, self.turn, self._task)
-                self.begun = True
+                upto = _int(event.metadata.get("upto"))
+                self._expect_reply(upto, _int(event.metadata.get("tokens")))
             case Kind.SESSION if "earlier" in event.metadata:
                 self._begin(EarlierWork.from_metadata(event.metadata))
             case Kind.EVICTION:
@@ -189,6 +178,10 @@ class WorkingView:
                 if self.retract(Retraction.from_metadata(event.metadata)):
                     self.rewritten_at = event.seq
         self.last_seq = event.seq
+
+    def _expect_reply(self, upto: int, tokens: int) -> None:
+        self._pending_request = _PendingRequest(upto, tokens, self.turn, self._task)
+        self.begun = True
 
     def apply(self, plan: EvictionPlan) -> None:
         """Carry out a plan.
@@ -201,11 +194,13 @@ class WorkingView:
             self.fold(seq)
         for seq, chars in plan.clipped:
             self.clip(seq, chars)
-        about = {one.seq: one for one in plan.about}
         if plan.standing is not None:
             self.set_standing(plan.standing, plan.unlisted)
-        leaving = [self.evict(lo, about.get(lo)) for lo, _ in plan.evicted if lo in self._entries]
-        self.add_to_index(leaving, plan.index_tokens, facts)
+        topics = {topic.seq: topic for topic in plan.about}
+        lines = [
+            self.evict(seq, topics.get(seq)) for seq, _ in plan.evicted if seq in self._entries
+        ]
+        self.add_to_index(lines, plan.index_tokens, facts)
         self.gauge = replace(self.gauge.unanchored(), ratio=plan.ratio)
 
     def retract(self, retraction: Retraction) -> bool:
@@ -242,21 +237,22 @@ class WorkingView:
         return bool(retraction.order) or any(entry.last > first for entry in self.entries)
 
     def _reorder(self, order: Iterable[int]) -> None:
-        """Put the entries in this order; an entry that it does not name stays behind the one before
-        it.
+        """Put the entries in this order.
+
+        An entry that it does not name stays behind the one before it.
         """
-        places = [seq for seq in order if seq in self._entries]
-        named = set(places)
-        behind: dict[int, list[int]] = {}
-        before = 0
+        ordered = [seq for seq in order if seq in self._entries]
+        in_order = set(ordered)
+        followers: dict[int, list[int]] = {}
+        leader = 0
         for seq in self._entries:
-            if seq in named:
-                before = seq
+            if seq in in_order:
+                leader = seq
             else:
-                behind.setdefault(before, []).append(seq)
-        seqs = list(behind.get(0, ()))
-        for seq in places:
-            seqs += [seq, *behind.get(seq, ())]
+                followers.setdefault(leader, []).append(seq)
+        seqs = list(followers.get(0, ()))
+        for seq in ordered:
+            seqs += [seq, *followers.get(seq, ())]
         self._entries = {seq: self._entries[seq] for seq in seqs}
 
     def _renew_turns(self) -> None:
@@ -265,13 +261,16 @@ class WorkingView:
         self._newest_step = 0
         for entry in list(self._entries.values()):
             if isinstance(entry, UserMessage):
-                if entry.turn == entry.seq or entry.turn not in self._entries or not turn:
+                begins_turn = entry.turn == entry.seq or entry.turn not in self._entries
+                if begins_turn or not turn:
                     turn, task = entry.seq, cut(entry.body.text, TASK_CHARS)
             elif isinstance(entry, Step):
                 self._newest_step = entry.seq
             if turn and entry.turn != turn:
-                moved = {"turn": turn, "task": task} if isinstance(entry, Step) else {"turn": turn}
-                self._entries[entry.seq] = replace(entry, **moved)
+                if isinstance(entry, Step):
+                    self._entries[entry.seq] = replace(entry, turn=turn, task=task)
+                else:
+                    self._entries[entry.seq] = replace(entry, turn=turn)
         if turn:
             self.turn, self._task = turn, task
 
@@ -299,20 +298,20 @@ class WorkingView:
             entry.with_result(seq, lambda result: replace(result, body=result.body.clipped(chars)))
         )
 
-    def evict(self, seq: int, about: EntryTerms | None = None) -> IndexLine:
-        """Take the entry at `seq` out; the caller gives the line to `add_to_index`."""
+    def evict(self, seq: int, topic: EntryTerms | None = None) -> IndexLine:
+        """Remove the entry at `seq`; the caller gives the line to `add_to_index`."""
         entry = self._remove(seq)
-        request = self._entries.get(entry.turn)
-        if isinstance(request, UserMessage) and not isinstance(entry, UserMessage):
+        message = self._entries.get(entry.turn)
+        if isinstance(message, UserMessage) and not isinstance(entry, UserMessage):
             undone = isinstance(entry, Step) and not entry.succeeded
-            self._put(request.losing(entry, undone))
-        return line_for(entry, about)
+            self._put(message.losing(entry, undone))
+        return line_for(entry, topic)
 
     def _remove(self, seq: int) -> Entry:
         entry = self._entries.pop(seq)
         self.entry_tokens -= entry.tokens
-        for own in entry.seqs if isinstance(entry, Step) else (seq,):
-            del self._owner[own]
+        for own_seq in entry.seqs if isinstance(entry, Step) else (seq,):
+            del self._owner[own_seq]
         return entry
 
     def facts(self) -> tuple[Fact, ...]:
@@ -322,9 +321,7 @@ class WorkingView:
     def add_to_index(
         self, lines: list[IndexLine], limit: int, facts: tuple[Fact, ...] | None = None
     ) -> None:
-        """Enter evicted lines and the state of the work into the index, and keep it within `limit`
-        tokens.
-        """
+        """Add evicted lines and the state of the work to the index, within `limit` tokens."""
         self.index = self.index.extended(lines, limit, facts)
 
     def set_standing(self, standing: tuple[Standing, ...], unlisted: int) -> None:
@@ -332,8 +329,9 @@ class WorkingView:
         self.index = replace(self.index, standing=standing, unlisted=unlisted)
 
     def drop_thinking(self) -> None:
-        """Thinking is signed for the exact text before it: once that changes, only the newest reply
-        may keep it.
+        """Drop the thinking of all but the newest reply.
+
+        Thinking is signed for the exact text before it, which has changed.
         """
         for entry in list(self._entries.values()):
             if isinstance(entry, Step) and entry.reply.thinking and entry.seq != self._newest_step:
@@ -362,37 +360,33 @@ class WorkingView:
         )
 
     def _add_reply(self, event: Event, excerpt: Excerpt | None) -> None:
-        asked = self._pending_request or _Asked(self.last_seq, 0, self.turn, self._task)
+        request = self._pending_request
+        if request is None:
+            request = _PendingRequest(self.last_seq, 0, self.turn, self._task)
         if not event.metadata.get("cut"):
-            self.seen = max(self.seen, asked.upto)
+            self.seen = max(self.seen, request.upto)
             if "usage" in event.metadata:
                 reported = usage_of(event).input_tokens
-                self.gauge = self.gauge.observed(asked.tokens, reported)
+                self.gauge = self.gauge.observed(request.tokens, reported)
             self._pending_request = None
         self._newest_step = event.seq
-        self._register(step(event, asked.turn, asked.task, excerpt, self.words))
+        self._register(step(event, request.turn, request.task, excerpt, self.words))
 
     def _add_to_step(self, event: Event, excerpt: Excerpt | None) -> None:
-        """Attach a call, a cell or a result to its step; one that has none is in the log and is not
-        shown.
+        """Attach a call, a cell or a result to its step.
+
+        One without a step is in the log and is not shown.
         """
         cell = _int(event.metadata.get("inside_cell"))
-        named = cell or event.reply_to or self._newest_step
-        entry = self.get(named)
-        if (
-            entry is None and not cell and named > self._newest_step
-        ):  # answers a call whose event was not given
+        target = cell or event.reply_to or self._newest_step
+        entry = self.get(target)
+        if entry is None and not cell and target > self._newest_step:
+            # It answers a call whose event was not added.
             entry = self._entries.get(self._newest_step)
         if not isinstance(entry, Step):
             return
         if cell:
-            if event.kind == Kind.TOOL_CALL:
-                entry = entry.with_effect(event)
-            elif event.kind == Kind.TOOL_RESULT:
-                failed = entry.failed_inside + (not succeeded(event.tool_state))
-                entry = replace(entry, failed_inside=failed)
-                entry = entry.effect_ended(event.reply_to, event.tool_state)
-            self._entries[entry.seq] = replace(entry, last=event.seq)
+            self._add_inside_cell(entry, event)
         elif event.kind in (Kind.TOOL_CALL, Kind.CELL):
             self._register(entry.addressed(event))
         else:
@@ -400,8 +394,18 @@ class WorkingView:
             if call is not None:
                 self._register(entry.answered(call, event, excerpt))
 
+    def _add_inside_cell(self, entry: Step, event: Event) -> None:
+        """Note a call that a cell made, or its result: it is not shown, but part of the step."""
+        if event.kind == Kind.TOOL_CALL:
+            entry = entry.with_effect(event)
+        elif event.kind == Kind.TOOL_RESULT:
+            if not succeeded(event.tool_state):
+                entry = replace(entry, failed_inside=entry.failed_inside + 1)
+            entry = entry.effect_ended(event.reply_to, event.tool_state)
+        self._entries[entry.seq] = replace(entry, last=event.seq)
+
     def _put(self, entry: Entry) -> bool:
-        """Enter a new entry or another form of one; whether its size changed."""
+        """Put a new entry or another form of one in its place; whether its size changed."""
         old = self._entries.get(entry.seq)
         growth = entry.tokens - (old.tokens if old else 0)
         self._entries[entry.seq] = entry
@@ -409,30 +413,29 @@ class WorkingView:
         return growth != 0
 
     def _register(self, entry: Entry) -> None:
-        """Enter an entry that has seqs not seen before."""
+        """Put an entry that has new seqs in its place."""
         self._put(entry)
-        for own in entry.seqs if isinstance(entry, Step) else (entry.seq,):
-            self._owner[own] = entry.seq
+        for own_seq in entry.seqs if isinstance(entry, Step) else (entry.seq,):
+            self._owner[own_seq] = entry.seq
 
 
 def needs_excerpt(event: Event) -> bool:
-    """Whether a view shows the text that the payload of an event holds, and not only what its row
-    says of that.
+    """Whether a view shows the text of an event's payload, and not only the preview in its row.
 
     The row of an observation has exactly what a cell was allowed to show, so its payload is not
     needed.
     """
     payload = event.payload
-    if payload is None or not payload.is_text or _is_whole(event.content, payload):
+    if payload is None or not payload.is_text or _is_complete(event.content, payload):
         return False
     if event.kind == Kind.CONVERSATION:
         return event.role in ("user", "assistant")
-    return event.kind == Kind.NOTICE or (
-        event.kind == Kind.TOOL_RESULT and "inside_cell" not in event.metadata
-    )
+    if event.kind == Kind.TOOL_RESULT:
+        return "inside_cell" not in event.metadata
+    return event.kind == Kind.NOTICE
 
 
-def _is_whole(content: str, payload: Payload) -> bool:
+def _is_complete(content: str, payload: Payload) -> bool:
     """Whether the content is all of the payload, and not only its beginning."""
     return payload.is_text and payload.size == len(content.encode("utf-8", "surrogatepass"))
 
@@ -441,23 +444,26 @@ def _int(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-# messages -----------------------------------------------------------------------------------------------
+# messages ---------------------------------------------------------------------------------------
 
 
 class Rendered(msgspec.Struct, frozen=True):
     """A request ready for a provider, and what the log keeps of it."""
 
     messages: tuple[Message, ...]
-    hash: str  # sha256 of the messages
-    tokens: int  # raw estimate of the messages, without tool schemas
-    upto: int  # the last event that the model may have read from it
-    visible: frozenset[int]  # seqs shown in full, which search need not return
-    renderer: int  # the version of the rules that made the messages
+    # SHA-256 of the messages.
+    hash: str
+    # Raw estimate of the messages, without tool schemas.
+    tokens: int
+    # The last event that the model may have read from it.
+    upto: int
+    # Seqs shown in full, which search need not return.
+    visible: frozenset[int]
+    # The version of the rules that made the messages.
+    renderer: int
 
     def metadata(self) -> dict[str, Any]:
-        """What the view needs to find in the metadata of the `request` event; add the tokens of
-        tool schemas.
-        """
+        """The metadata of the `request` event; the caller adds the tokens of tool schemas."""
         return {
             "hash": self.hash,
             "tokens": self.tokens,
@@ -467,7 +473,7 @@ class Rendered(msgspec.Struct, frozen=True):
 
 
 def render(
-    view: WorkingView, system: str = "", digest: str = "", *, preface: str | None = None
+    view: WorkingView, system: str = "", variable_list: str = "", *, preface: str | None = None
 ) -> Rendered:
     """The messages for the next call. Costs what the view is long, whatever the session was.
 
@@ -475,56 +481,58 @@ def render(
     the budget.
     """
     messages = [Message(role="system", text=system)] if system.strip() else []
-    body = view.tokens if preface is None else view.entry_tokens + estimate(preface)
     if preface is None:
+        tokens = view.tokens
         preface = f"{view.index.render()}\n\n{SEAM}" if not view.index.is_empty else ""
+    else:
+        tokens = view.entry_tokens + estimate(preface)
     if preface:
         messages.append(Message(role="user", text=preface, cache_mark=True))
-    taken: set[str] = set()
+    call_ids: set[str] = set()
     visible: set[int] = set()
     for entry in view.entries:
-        _append(messages, _messages(entry, taken))
+        _append(messages, _messages(entry, call_ids))
         if isinstance(entry, Step):
             visible.update(entry.seqs_in_full)
         elif entry.body.form is Form.FULL:
             visible.add(entry.seq)
     if not messages or messages[-1].role in ("assistant", "system"):
         messages.append(Message(role="user", text=CONTINUE))
-    messages[-1] = replace(messages[-1], cache_mark=True, tail=digest.strip())
-    tokens = body + sum(
-        estimate(text) + MESSAGE_TOKENS for text in (system, digest) if text.strip()
-    )
-    sent = hashlib.sha256(canonical(messages)).hexdigest()
+    messages[-1] = replace(messages[-1], cache_mark=True, tail=variable_list.strip())
+    for text in (system, variable_list):
+        if text.strip():
+            tokens += estimate(text) + MESSAGE_TOKENS
+    digest = hashlib.sha256(canonical(messages)).hexdigest()
     return Rendered(
-        tuple(messages), sent, tokens, view.last_seq, frozenset(visible), RENDERER_VERSION
+        tuple(messages), digest, tokens, view.last_seq, frozenset(visible), RENDERER_VERSION
     )
 
 
-def _messages(entry: Entry, taken: set[str]) -> tuple[Message, ...]:
-    """The messages of an entry, its calls under ids that are not `taken`: some providers give every
-    call the same.
+def _messages(entry: Entry, used_ids: set[str]) -> tuple[Message, ...]:
+    """The messages of an entry, its calls under ids that are not used yet.
+
+    Some providers give every call the same id.
     """
     messages = entry.messages
-    ids = [call.id for call in messages[0].tool_calls]
-    if len(set(ids)) < len(ids) or not taken.isdisjoint(ids):
-        ids = [_unique(wanted, spare_id(entry.seq, i), taken) for i, wanted in enumerate(ids)]
-        calls = tuple(
-            replace(call, id=one) for call, one in zip(messages[0].tool_calls, ids, strict=True)
-        )
-        results = (
-            replace(result, tool_call_id=one) for result, one in zip(messages[1:], ids, strict=True)
-        )
-        messages = (replace(messages[0], tool_calls=calls), *results)
-    taken.update(ids)
+    reply = messages[0]
+    ids = [call.id for call in reply.tool_calls]
+    if len(set(ids)) < len(ids) or not used_ids.isdisjoint(ids):
+        ids = [_unused_id(id, spare_id(entry.seq, place), used_ids) for place, id in enumerate(ids)]
+        calls = [replace(call, id=id) for call, id in zip(reply.tool_calls, ids, strict=True)]
+        results = [
+            replace(result, tool_call_id=id) for result, id in zip(messages[1:], ids, strict=True)
+        ]
+        messages = (replace(reply, tool_calls=tuple(calls)), *results)
+    used_ids.update(ids)
     return messages
 
 
-def _unique(wanted: str, instead: str, taken: set[str]) -> str:
-    unique = instead if wanted in taken else wanted
-    while unique in taken:
-        unique += "_"
-    taken.add(unique)
-    return unique
+def _unused_id(id: str, spare: str, used_ids: set[str]) -> str:
+    unused = spare if id in used_ids else id
+    while unused in used_ids:
+        unused += "_"
+    used_ids.add(unused)
+    return unused
 
 
 def _append(messages: list[Message], more: tuple[Message, ...]) -> None:
@@ -532,7 +540,8 @@ def _append(messages: list[Message], more: tuple[Message, ...]) -> None:
 
     User messages that follow each other are joined, assistant messages parted.
     """
-    previous, role = messages[-1].role if messages else "system", more[0].role
+    previous = messages[-1].role if messages else "system"
+    role = more[0].role
     if role == "user" and previous == "user":
         last = messages[-1]
         text = "\n\n".join(filter(None, (last.text, more[0].text)))
