@@ -1,10 +1,11 @@
-"""How much code one turn with a recall crosses in the host: files, functions, and switches from
-file to file.
+"""How much code one turn with a recall crosses in the host, and how much one event: files,
+functions, and switches from file to file.
 
-The turn is `Agent.run` with a cell that searches once and prints once, then an answer. A turn like
-it has run before, so imports and first uses are not counted. Nor are other software, the kernel
-process, comprehensions, and the thread that indexes when it has time. A switch is a call or a
-return after which a thread runs in another file of Scroll than before. The names used here are in
+The turn is `Agent.run` with a cell that searches once and prints once, then an answer. The event is
+a notice: `Session.notice`, which returns when it is on disk and in the view. A turn and an event
+like them have run before, so imports and first uses are not counted. Nor are other software, the
+kernel process, comprehensions, and the thread that indexes when it has time. A switch is a call or
+a return after which a thread runs in another file of Scroll than before. The names used here are in
 older revisions too: `PYTHONPATH=OLD/src python benchmarks/turn.py`.
 """
 
@@ -59,11 +60,20 @@ class Crossed:
         return Counter(str(Path(code.co_filename).relative_to(PACKAGE)) for code in self.functions)
 
 
+def finish_background_work(session: Session) -> None:
+    """Wait for the save that runs beside the session."""
+    environment: Any = session.environment
+    variables = getattr(environment, "variables", None)
+    # Older revisions call it `settle`.
+    wait = environment.settle if variables is None else variables.wait_for_save
+    wait()
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--list", action="store_true", help="name the files and their functions")
     arguments = options.parse_args()
-    crossed = Crossed()
+    turn = Crossed()
     with tempfile.TemporaryDirectory() as folder, Store(folder, create=True) as store:
         store.log.append_many(
             [Draft(role="user", content=f"message {n} about the harbour") for n in range(200)]
@@ -74,18 +84,28 @@ def main() -> None:
                 ScriptedModel([exec_cell(CELL), "There are five.", exec_cell(CELL), "Five again."]),
             )
             agent.run("What do you know about the harbour?")
-            session.environment.variables.wait_for_save()
-            crossed.counts = True
+            finish_background_work(session)
+            turn.counts = True
             agent.run("And what else?")
-            session.environment.variables.wait_for_save()
-            crossed.counts = False
+            finish_background_work(session)
+            turn.counts = False
+            event = Crossed()
+            session.notice("a first event")
+            event.counts = True
+            session.notice("the event that is counted")
+            event.counts = False
         *_, printed = store.log.iterate(kind="observation")
         assert printed.content.count("about the harbour") == 5, printed.content
+    report("one turn", turn, arguments.list)
+    report("one event", event, arguments.list)
+
+
+def report(name: str, crossed: Crossed, with_list: bool) -> None:
     print(
-        f"{len(crossed.files)} files, {len(crossed.functions)} functions, {crossed.switches} "
-        "switches of file"
+        f"{name}: {len(crossed.files)} files, {len(crossed.functions)} functions, "
+        f"{crossed.switches} switches of file"
     )
-    for file, count in sorted(crossed.files.items()) if arguments.list else ():
+    for file, count in sorted(crossed.files.items()) if with_list else ():
         names = sorted(
             code.co_qualname
             for code in crossed.functions

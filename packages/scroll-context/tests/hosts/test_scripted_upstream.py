@@ -5,8 +5,11 @@ nothing.
 import json
 from typing import Any
 
-import httpx2
 import pytest
+
+pytest.importorskip("httpx2", reason="the extra `openai` is not installed")
+
+import httpx2
 
 from scripted_upstream import OVERLOADED, ScriptedUpstream, reading
 

@@ -12,10 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytest.importorskip("anthropic", reason="the extra `anthropic` is not installed")
+pytest.importorskip("openai", reason="the extra `openai` is not installed")
+
 import anthropic
 import httpx2
 import openai
-import pytest
 
 from forms import form
 from scripted_upstream import OVERLOADED, RATE_LIMITED, TOO_LONG, ScriptedUpstream, reading

@@ -75,7 +75,7 @@ def test_tools_can_be_added_to_an_open_session(opened: Opened) -> None:
     assert session.run("kept = first()\nprint(kept)").content.splitlines()[0] == "1"
     session.add_tools([second])
     assert session.run("print(kept + second() + first())").content.splitlines()[0] == "4"
-    with pytest.raises(BadInput, match="is taken"):
+    with pytest.raises(BadInput, match="is already used"):
         session.add_tools([second])
 
 
