@@ -18,7 +18,7 @@ from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.log import EventLog
 from scroll_context.log.pages import PageFile
 from scroll_context.log.rows import event_from_row
-from scroll_context.search import tokenize
+from scroll_context.search import documents
 from scroll_context.store import Store
 from scroll_context.upkeep.integrity import salvage, verify
 
@@ -277,8 +277,8 @@ def test_a_row_with_any_column_of_any_type_is_an_event_that_can_be_indexed(
     log.append(Draft(content="whole", role="user", payload=log.payloads.put(b"body", "text/plain")))
     (row,) = log.rows(0, 1)
     event = event_from_row(row._replace(**{column: value}))
-    (document,) = tokenize.documents(event, 1, log.payloads)
-    tokenize.mark(document, event.seq, event.chain)
+    (document,) = documents.documents(event, 1, log.payloads)
+    documents.mark(document, event.seq, event.chain)
     assert all(
         isinstance(getattr(event, name), str)
         for name in ("session_id", "kind", "content", "created_at")

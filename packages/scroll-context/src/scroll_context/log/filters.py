@@ -16,10 +16,8 @@ import msgspec
 
 from scroll_context.events import EVERYTHING, Grant
 from scroll_context.log import times
+from scroll_context.log.labels import LABELS
 from scroll_context.origin import FROM_USER_SQL
-
-LABELS = ("session_id", "agent_id", "task_id", "kind", "role")
-"""The filters that compare a field of an event with one text or several."""
 
 TextOrTexts = str | Sequence[str] | None
 

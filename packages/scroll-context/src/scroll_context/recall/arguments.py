@@ -11,7 +11,8 @@ from typing import Any, cast
 from scroll_context.errors import BadInput
 from scroll_context.events import Scope
 from scroll_context.log import times
-from scroll_context.log.filters import LABELS, FilterFields, SearchFilters
+from scroll_context.log.filters import FilterFields, SearchFilters
+from scroll_context.log.labels import LABELS
 
 MAX_TEXT = 100_000  # characters in all arguments of one call together
 MAX_VALUES = 20_000  # in all arguments of one call together

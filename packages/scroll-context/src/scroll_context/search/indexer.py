@@ -27,7 +27,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 
-import msgspec
 import tantivy
 
 from scroll_context.errors import IndexUnavailable, ScrollError, StoreUnsafe
@@ -35,10 +34,10 @@ from scroll_context.events import Event, Progress
 from scroll_context.files import complete_file
 from scroll_context.log import schema
 from scroll_context.log.log import EventLog
-from scroll_context.log.ownership import is_made_by_us, is_own, open_file, open_folder
+from scroll_context.log.ownership import is_made_by_us, open_file
 from scroll_context.log.payloads import PayloadStore
-from scroll_context.search import tokenize
-from scroll_context.search.tokenize import SCHEMA
+from scroll_context.search import documents
+from scroll_context.search.engine import check_files, open_engine, version_folder, watermark
 from scroll_context.search.turns import Turns
 
 # The indexer commits at the latest after this many events, or characters of text.
@@ -60,7 +59,6 @@ NOTES_PATIENCE = 0.1
 _VERSION = re.compile(r"v\d+")
 # A name that mkdtemp makes.
 _TRASH = re.compile(r"trash-[a-z0-9_]{8}")
-_ENGINE_FILE = re.compile(r"[0-9a-f]{32}\.[a-z0-9.]+|meta\.json")
 
 
 class EngineFaults:
@@ -97,7 +95,7 @@ class Commit:
         # Numbers of documents and forms of words, remembered by searches.
         self.counts: dict[tuple[object, ...], int] = {}
         self.known_forms: dict[str, tuple[str, ...] | None] = {}
-        self.upto, self.chain = _watermark(searcher)
+        self.upto, self.chain = watermark(searcher)
         # Up to here the log has nothing searchable that the index lacks.
         self.current_until = self.upto
         if before is not None and before.upto <= self.upto:
@@ -130,7 +128,7 @@ class Indexer:
 
     @functools.cached_property
     def folder(self) -> Path:
-        return self.root / f"v{tokenize.VERSION}"
+        return Path(version_folder(self.root))
 
     @functools.cached_property
     def _meta(self) -> Path:
@@ -155,8 +153,8 @@ class Indexer:
         with self._lockable() as folder:
             index = self._index
             if index is None:
-                self._check_files()
-                index = self._engine(folder)
+                check_files(self.folder)
+                index = open_engine(folder)
             index.reload()
             commit = Commit(index.searcher(), before)
         if before is None:
@@ -178,31 +176,6 @@ class Indexer:
                 (Path(links) / file.name).symlink_to(file.absolute())
             # Open files stay open when their names are removed.
             yield Path(links)
-
-    def _check_files(self) -> None:
-        """Refuse an index with files that the engine must not open, follow or remove. It is built
-        again then.
-
-        The engine opens files by name, so a link would lead it out of the folder. It also removes
-        every file that `.managed.json` lists and no segment needs: an absolute path there was
-        removed wherever it was.
-        """
-        handle = open_folder(self.folder)
-        try:
-            with os.scandir(handle) as entries:
-                are_plain = all(_is_plain(entry) for entry in entries)
-        finally:
-            os.close(handle)
-        if not are_plain or not all(_ENGINE_FILE.fullmatch(name) for name in _managed(self.folder)):
-            raise IndexUnavailable(
-                "the search index has files that Scroll did not make. The log is not affected."
-            )
-
-    def _engine(self, folder: Path) -> tantivy.Index:
-        index = tantivy.Index(SCHEMA, str(folder))
-        index.config_reader("manual")
-        tokenize.register(index)
-        return index
 
     def _check_origin(self, commit: Commit) -> None:
         """An index made from another log (a restored backup, a salvage) must not answer for this
@@ -447,12 +420,12 @@ class Indexer:
             commit = self.newest()
             if commit is not None:
                 with EngineFaults("opening the search index"):
-                    self._check_files()
-                    return self._engine(self.folder), commit.current_until
+                    check_files(self.folder)
+                    return open_engine(self.folder), commit.current_until
         self._discard()
         with EngineFaults("creating the search index"):
             schema.private_folder(self.folder)
-            return self._engine(self.folder), 0
+            return open_engine(self.folder), 0
 
     def _write_batch(
         self,
@@ -479,7 +452,9 @@ class Indexer:
             if progress is not None and count % REPORT_EVERY == REPORT_EVERY - 1:
                 progress(event.seq, target)
             if event.is_searchable:
-                for document in tokenize.documents(event, turns.answered_by(event), self._payloads):
+                for document in documents.documents(
+                    event, turns.answered_by(event), self._payloads
+                ):
                     if pending is not None:
                         writer.add_document(pending)
                     pending = document
@@ -489,7 +464,7 @@ class Indexer:
             # The log has gaps after a salvage, but no row ever fills one.
             return target
         if pending is not None:
-            tokenize.mark(pending, last.seq, last.chain)
+            documents.mark(pending, last.seq, last.chain)
             writer.add_document(pending)
             writer.commit()
         return last.seq
@@ -518,33 +493,6 @@ class Indexer:
                 for entry in entries
                 if name.fullmatch(entry.name) and is_made_by_us(entry.stat(follow_symlinks=False))
             ]
-
-
-def _watermark(searcher: tantivy.Searcher) -> tuple[int, bytes]:
-    query = tantivy.Query.term_query(SCHEMA, "mark", "last", "basic")
-    hits = searcher.search(query, 1, count=False, order_by_field="upto").hits
-    if not hits:
-        return 0, b""
-    upto, address = hits[0]
-    return int(upto), bytes(searcher.doc(address)["chain"][0])
-
-
-def _is_plain(entry: "os.DirEntry[str]") -> bool:
-    try:
-        return entry.is_file(follow_symlinks=False) and is_own(entry.stat(follow_symlinks=False))
-    except FileNotFoundError:
-        # Another process has just removed it.
-        return True
-
-
-def _managed(folder: Path) -> list[str]:
-    """The files that the engine believes to be its own."""
-    try:
-        return msgspec.json.decode((folder / ".managed.json").read_bytes(), type=list[str])
-    except FileNotFoundError:
-        return []
-    except msgspec.MsgspecError as error:
-        raise IndexUnavailable(f"{folder / '.managed.json'} cannot be read: {error}") from error
 
 
 def _is_past(deadline: float | None) -> bool:

@@ -45,6 +45,7 @@ from scroll_context.events import EVERYTHING, Grant
 from scroll_context.log.filters import NO_FILTERS, SearchFilters
 from scroll_context.search import query as language
 from scroll_context.search import tokenize
+from scroll_context.search.documents import created_bound
 from scroll_context.search.query import All, AnyOf, Field, Node, Term, Words
 from scroll_context.search.tokenize import SCHEMA
 
@@ -79,9 +80,9 @@ def clauses(grant: Grant, filters: SearchFilters = NO_FILTERS) -> list[Query]:
     if filters.created_from is not None or filters.created_to is not None:
         low, high = 0, _BIGGEST
         if filters.created_from is not None:
-            low = tokenize.created_bound(filters.created_from, upper=False)
+            low = created_bound(filters.created_from, upper=False)
         if filters.created_to is not None:
-            high = tokenize.created_bound(filters.created_to, upper=True)
+            high = created_bound(filters.created_to, upper=True)
         queries.append(_between("created", low, high))
     return queries
 
