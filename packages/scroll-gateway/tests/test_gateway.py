@@ -152,7 +152,7 @@ def test_a_sub_agent_has_a_session_of_its_own(tmp_path: Path) -> None:
         talk("messages", running.url, child, headers={SESSION: "main", AGENT: "a1"})
         talk("messages", running.url, listed, headers={SESSION: "main"})
     assert upstream.broken_rules == []
-    assert sessions_of(folder) == ["main", "main.a1"]
+    assert sessions_of(folder) == ["main", "main/a1"]
     assert not [event for event in events_of(folder) if event.kind == Kind.RETRACTION]
 
 

@@ -15,3 +15,8 @@ def id_of(*parts: str | bytes) -> str:
         data = part if isinstance(part, bytes) else part.encode("utf-8", "surrogatepass")
         hasher.update(len(data).to_bytes(8, "big") + data)
     return hasher.hexdigest()[:32]
+
+
+def text_id(text: str) -> str:
+    """32 hexadecimal digits that stand for the words of a text, however its lines are broken."""
+    return id_of(" ".join(text.split()))

@@ -32,6 +32,13 @@ DAMAGED = "damaged_metadata"
 """Where a row keeps metadata that can no longer be read, its origin included."""
 
 
+REPLY_ID = "reply_id"
+"""Where a captured event has the provider's id of the reply that it is part of."""
+
+UNREDACTED = "unredacted"
+"""Where an event with replaced secrets has a hash of its words before that."""
+
+
 NOT_SPOKEN = (
     "thinking meta compaction branch document note notice "
     "tool_call tool_result artifact cell observation "

@@ -5,8 +5,9 @@ A stub must name a call that exists. Assistants put the name of the server befor
 in its own way.
 """
 
-from scroll_context.session.context import PlainContext
-from scroll_context.view.wording import tool_words
+from scroll_context.session.context import Actions, PlainContext
+from scroll_context.view.wording import Words, tool_words
+from scroll_gateway.recall import NAME
 
 
 class GatewayContext(PlainContext):
@@ -21,3 +22,11 @@ class OpencodeContext(PlainContext):
 
     name = "gateway-opencode"
     words = tool_words("scroll_")
+
+
+class RecallContext(PlainContext):
+    """For programs without MCP, whose model gets one tool that the gateway answers itself."""
+
+    name = "gateway-recall"
+    actions = Actions(exec=False, ms=False, prompts=())
+    words = Words(NAME, NAME, "")

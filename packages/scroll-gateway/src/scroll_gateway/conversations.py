@@ -16,6 +16,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from copy import copy
 
 from msgspec.structs import replace
 
@@ -34,6 +35,8 @@ from scroll_context.session.session import Session, SessionOptions, fork
 from scroll_context.store import Store
 from scroll_context.view.eviction import ViewBudget
 from scroll_context.view.wording import MARK
+from scroll_gateway import recall
+from scroll_gateway.splices import SplicedReply, Splices
 from scroll_gateway.sums import Meter, Sums
 
 MOST_OPEN = 64
@@ -45,8 +48,10 @@ RECALL_NAMES = frozenset(
     words + name
     for words in ("mcp__scroll__", "scroll_")
     for name in ("search", "expand", "exec", "note")
-)
-"""Scroll's MCP tools, as assistants name them."""
+) | {recall.NAME}
+"""Scroll's MCP tools, as assistants name them, and the tool that the gateway answers itself."""
+CONTEXTS = {"claude-code": "gateway", "codex": "gateway", "opencode": "gateway-opencode"}
+"""The context that has the names of a program's recall tools."""
 CACHE_SECONDS = {False: 300.0, True: 3600.0}
 """How long providers keep a prompt in their cache; longer if a cache mark asks for an hour."""
 
@@ -61,15 +66,43 @@ _logger = logging.getLogger("scroll_gateway")
 class Conversation(WiredSession):
     """One conversation: its session, and the sums of its requests."""
 
-    def __init__(self, session: Session, *, window: int, is_named: bool) -> None:
+    def __init__(
+        self, session: Session, *, window: int, is_named: bool, offers_recall: bool
+    ) -> None:
         super().__init__(session, window=window, recall_names=RECALL_NAMES)
         self.is_named = is_named
+        # Where the gateway answers recalls itself: how the program's list differs.
+        self._splices = Splices(session) if offers_recall else None
+        self._programs: dict[str, ListReader] = {}
         self.meter = Meter()
+        # The newest list, as the program has it.
         self._latest: list[HostMessage] = []
         # When the newest request came; 0 before the first one.
         self._used_at = 0.0
         # For each refused second reading of a file, by its call, the note that is sent with it.
         self._notes: dict[str, str] = {}
+
+    def reply_to(self, protocol: Protocol, body: bytes) -> Exchange | SplicedReply | None:
+        """The exchange for a program's request; None for one to send as it came."""
+        if self._splices is None:
+            return self._followed(protocol, body)
+        reader = copy(self._programs.get(protocol.name) or ListReader(protocol))
+        request = reader.read(body)
+        if not recall.can_offer(request):
+            return self._followed(protocol, body)
+        exchange = self.followed(protocol, self._splices.provider_body(request))
+        if exchange is None:
+            return None
+        self._programs[protocol.name] = reader
+        self._latest = request.messages
+        return SplicedReply(self._splices, request, exchange)
+
+    def _followed(self, protocol: Protocol, body: bytes) -> Exchange | None:
+        """The exchange for a request whose list is the provider's too."""
+        exchange = self.followed(protocol, body)
+        if exchange is not None:
+            self._latest = exchange.request.messages
+        return exchange
 
     def continues(self, request: WireRequest) -> bool:
         """Whether a request has the list of the newest one at its beginning."""
@@ -83,7 +116,6 @@ class Conversation(WiredSession):
         return before > 0 and self._used_at - before > seconds
 
     def applied(self, request: WireRequest, layout: Layout) -> bytes:
-        self._latest = request.messages
         body = apply(request, self._with_addresses(request.messages, layout))
         self.meter.add(request, body, evicted=layout.evicted)
         return body
@@ -136,7 +168,7 @@ class Conversations:
 
     def exchange(
         self, protocol: Protocol, headers: Mapping[str, str], body: bytes
-    ) -> Exchange | None:
+    ) -> Exchange | SplicedReply | None:
         """A request that is followed; None for one to send as it came.
 
         A fault of ours is recorded and logged, and costs the client nothing.
@@ -146,7 +178,7 @@ class Conversations:
             with self._lock:
                 conversation = self._find(protocol, headers, body)
             if conversation is not None:
-                return conversation.followed(protocol, body)
+                return conversation.reply_to(protocol, body)
         except UnreadableBody as error:
             _logger.warning("a request is sent as it came: %s", error)
             self._record_fault(conversation, error)
@@ -182,11 +214,12 @@ class Conversations:
             self._open.move_to_end(name)
             return self._open[name]
         request = ListReader(protocol).read(body)
+        program = session_hints(headers, {}).program
         if name:
-            return self._named(name, request, _context(headers))
-        return self._unnamed(request, _context(headers))
+            return self._named(name, request, program)
+        return self._unnamed(request, program)
 
-    def _named(self, name: str, request: WireRequest, context: str) -> Conversation | None:
+    def _named(self, name: str, request: WireRequest, program: str) -> Conversation | None:
         log = self._store.log
         is_known = bool(log.tail(1, session_id=name))
         if not request.has_tools and not (
@@ -195,9 +228,9 @@ class Conversations:
             # A title or the like, asked for beside the conversation.
             return None
         parent = "" if is_known else self._parent(request)
-        return self._opened(name, parent, context, is_named=True)
+        return self._opened(name, parent, program, is_named=True)
 
-    def _unnamed(self, request: WireRequest, context: str) -> Conversation | None:
+    def _unnamed(self, request: WireRequest, program: str) -> Conversation | None:
         continued = [
             (len(conversation._latest), name)
             for name, conversation in self._open.items()
@@ -212,8 +245,8 @@ class Conversations:
         parent = self._parent(request)
         if parent and parent not in self._open:
             # The gateway was restarted, and this is the first request of the conversation since.
-            return self._opened(parent, "", context, is_named=False)
-        return self._opened(f"chat-{uuid.uuid4().hex[:12]}", parent, context, is_named=False)
+            return self._opened(parent, "", program, is_named=False)
+        return self._opened(f"chat-{uuid.uuid4().hex[:12]}", parent, program, is_named=False)
 
     def _parent(self, request: WireRequest) -> str:
         """The session whose list begins like this one, replies included; "" if there is none."""
@@ -229,17 +262,31 @@ class Conversations:
         spoken = [message for message in request.messages if message.role != "system"]
         return name if _has_reply(spoken[:count]) else ""
 
-    def _opened(self, name: str, parent: str, context: str, *, is_named: bool) -> Conversation:
-        options = SessionOptions(context=context, budget=ViewBudget(low=LOW_MARK))
+    def _opened(self, name: str, parent: str, program: str, *, is_named: bool) -> Conversation:
+        options = SessionOptions(
+            context=CONTEXTS.get(program, "gateway-recall"),
+            budget=ViewBudget(low=LOW_MARK),
+            reach="session",
+        )
         if parent:
             # At its newest event, so that everything that was folded stays folded.
             newest = self._store.log.tail(1, session_id=parent)[-1].seq
             session = fork(self._store, parent, newest, session_id=name, options=options)
         else:
             session = Session.open_or_resume(
-                self._store, name, task_id=self._task_id, options=options
+                self._store,
+                name,
+                # As importers of the program's own history name it: both are one session.
+                agent_id=program,
+                task_id=self._task_id,
+                options=options,
             )
-        conversation = Conversation(session, window=self._window, is_named=is_named)
+        conversation = Conversation(
+            session,
+            window=self._window,
+            is_named=is_named,
+            offers_recall=program not in CONTEXTS,
+        )
         self._open[name] = conversation
         while len(self._open) > MOST_OPEN:
             self._close(next(iter(self._open)))
@@ -273,14 +320,7 @@ def _name(headers: Mapping[str, str], body: bytes) -> str:
         if not _UUID.search(hints.session):
             # A cache key may be shared by all conversations of a program.
             return ""
-    return f"{hints.session}.{hints.agent}" if hints.agent else hints.session
-
-
-def _context(headers: Mapping[str, str]) -> str:
-    """The context that has the names of the client's recall tools."""
-    if "x-session-id" in headers or "x-session-affinity" in headers:
-        return "gateway-opencode"
-    return "gateway" if session_hints(headers, {}).session else "plain"
+    return f"{hints.session}/{hints.agent}" if hints.agent else hints.session
 
 
 def _has_reply(messages: Sequence[HostMessage]) -> bool:

@@ -25,6 +25,7 @@ from scroll_context.hosts.slices import UnreadableBody, field_spans
 from scroll_context.hosts.wire import Protocol
 from scroll_context.hosts.wired import Exchange, protocol_of
 from scroll_gateway.conversations import Conversations
+from scroll_gateway.splices import SplicedReply
 
 STATUS_PATH = "/.scroll/status"
 
@@ -36,10 +37,17 @@ RESPONSE_ONLY_HERE = HOP_BY_HOP | {"alt-svc", "strict-transport-security", "set-
 """Headers of an upstream that mean nothing, or harm, under another address. Those that would open
 this address to web pages (access-control-…) do not pass either."""
 
+ENCODED = frozenset({"content-encoding", "content-length"})
+"""Headers that do not hold for a body that has been read."""
+
 # A model may think for minutes before its first byte, and the client has its own patience.
 TIMEOUT = httpx2.Timeout(None, connect=30.0)
 
 _logger = logging.getLogger("scroll_gateway")
+
+
+class BrokenReply(Exception):
+    """A reply that cannot be continued behind a recall."""
 
 
 class Gateway:
@@ -108,27 +116,80 @@ class Gateway:
             return _unreachable(self._upstream, error)
 
     async def _forwarded(
-        self, request: Request, path: str, body: bytes, exchange: Exchange | None
+        self, request: Request, path: str, body: bytes, reply: Exchange | SplicedReply | None
     ) -> Response:
-        if exchange is None:
+        if reply is None:
             return self._passing(await self._send(request, path, body, is_read=False), None)
-        response = await self._send(request, path, exchange.body, is_read=True)
-        if 400 <= response.status_code < 500:
-            error = await _raw_body(response)
-            shorter = await to_thread.run_sync(exchange.shorter, response.status_code, error)
-            if shorter is None:
-                return _with_headers(Response(error, response.status_code), _headers_back(response))
-            response = await self._send(request, path, shorter, is_read=True)
+        exchange = reply.exchange if isinstance(reply, SplicedReply) else reply
+        response = await self._sent(request, path, exchange)
         if response.status_code != 200:
             return self._passing(response, None)
-        content_type = response.headers.get("content-type", "")
-        exchange.start_reply(content_type)
-        if content_type.startswith("text/event-stream"):
+        if _is_stream(response):
+            if isinstance(reply, SplicedReply):
+                stream = self._spliced(request, path, response, reply)
+                return _with_headers(StreamingResponse(stream, 200), _headers_back(response))
             return self._passing(response, exchange)
         # The reply must be recorded before the client can continue from it.
-        content = await _raw_body(response)
+        content = await _body_of(response)
         await to_thread.run_sync(_record, exchange, content)
-        return _with_headers(Response(content, 200), _headers_back(response))
+        if isinstance(reply, SplicedReply):
+            response, content = await self._completed(request, path, response, content, reply)
+        return _whole(response, content)
+
+    async def _sent(self, request: Request, path: str, exchange: Exchange) -> httpx2.Response:
+        """The response to a request that is followed, which is sent once more if it is too long."""
+        response = await self._send(request, path, exchange.body, is_read=True)
+        if 400 <= response.status_code < 500:
+            error = await response.aread()
+            shorter = await to_thread.run_sync(exchange.shorter, response.status_code, error)
+            if shorter is None:
+                return response
+            await response.aclose()
+            response = await self._send(request, path, shorter, is_read=True)
+        if response.status_code == 200:
+            exchange.start_reply(response.headers.get("content-type", ""))
+        return response
+
+    async def _spliced(
+        self, request: Request, path: str, response: httpx2.Response, reply: SplicedReply
+    ) -> AsyncIterator[bytes]:
+        """The events of a stream in which the gateway answers recalls."""
+        try:
+            while True:
+                async for chunk in response.aiter_raw():
+                    edited = await to_thread.run_sync(reply.feed, chunk)
+                    if edited:
+                        yield edited
+                exchange = await to_thread.run_sync(reply.next_exchange)
+                if exchange is None:
+                    yield reply.end()
+                    return
+                await response.aclose()
+                response = await self._sent(request, path, exchange)
+                if not (response.status_code == 200 and _is_stream(response)):
+                    # The program has a part of the reply already. It sees a stream that is cut,
+                    # and asks again.
+                    raise BrokenReply(f"status {response.status_code} behind a recall")
+        finally:
+            with CancelScope(shield=True):
+                await response.aclose()
+
+    async def _completed(
+        self,
+        request: Request,
+        path: str,
+        response: httpx2.Response,
+        content: bytes,
+        reply: SplicedReply,
+    ) -> tuple[httpx2.Response, bytes]:
+        """The last response to a request in which the gateway answers recalls, and its body."""
+        while exchange := await to_thread.run_sync(reply.next_exchange):
+            response = await self._sent(request, path, exchange)
+            content = await _body_of(response)
+            if response.status_code != 200:
+                return response, content
+            await to_thread.run_sync(_record, exchange, content)
+        return response, reply.shown(content)
 
     async def _send(
         self, request: Request, path: str, body: bytes, *, is_read: bool
@@ -153,6 +214,8 @@ class Gateway:
 
     def _passing(self, response: httpx2.Response, exchange: Exchange | None) -> Response:
         """The response as it comes, seen by the exchange."""
+        if response.is_closed:
+            return _whole(response, response.content)
         streaming = StreamingResponse(_bytes(response, exchange), response.status_code)
         return _with_headers(streaming, _headers_back(response))
 
@@ -192,11 +255,15 @@ async def _bytes(response: httpx2.Response, exchange: Exchange | None) -> AsyncI
             await response.aclose()
 
 
-async def _raw_body(response: httpx2.Response) -> bytes:
+async def _body_of(response: httpx2.Response) -> bytes:
     try:
-        return b"".join([chunk async for chunk in response.aiter_raw()])
+        return await response.aread()
     finally:
         await response.aclose()
+
+
+def _is_stream(response: httpx2.Response) -> bool:
+    return str(response.headers.get("content-type", "")).startswith("text/event-stream")
 
 
 def _record(exchange: Exchange, content: bytes) -> None:
@@ -208,6 +275,13 @@ def _headers_back(response: httpx2.Response) -> Iterable[tuple[str, str]]:
     for name, value in response.headers.multi_items():
         if name not in RESPONSE_ONLY_HERE and not name.startswith("access-control-"):
             yield name, value
+
+
+def _whole(response: httpx2.Response, content: bytes) -> Response:
+    """A response with a body that has been read, and that may be another one than it had."""
+    headers = [pair for pair in _headers_back(response) if pair[0] not in ENCODED]
+    length = ("content-length", str(len(content)))
+    return _with_headers(Response(content, response.status_code), [*headers, length])
 
 
 def _with_headers(response: Response, headers: Iterable[tuple[str, str]]) -> Response:

@@ -29,7 +29,7 @@ from scroll_assistants.importers.databases import READERS as DATABASES
 from scroll_assistants.importers.formats import is_one_value, subagent_files
 from scroll_assistants.importers.records import Format
 from scroll_context.errors import BadInput, ScrollError, SessionBusy, StoreLocked
-from scroll_context.events import IMPORTED, Progress
+from scroll_context.events import Progress
 from scroll_context.files import complete_file
 from scroll_context.importing.layouts import (
     JSON,
@@ -40,6 +40,7 @@ from scroll_context.importing.layouts import (
     layout_named,
     read,
 )
+from scroll_context.importing.recorded import HostRecord, Matched
 from scroll_context.importing.records import Fault, Imported, ImportReport, Labels
 from scroll_context.importing.run import BATCH_EVENTS as IMPORT_BATCH
 from scroll_context.importing.run import (
@@ -82,6 +83,8 @@ class _Cursor(msgspec.Struct):
     # The hash of the bytes before the position.
     tail: str = ""
     renamed: dict[str, int | None] = {}
+    # Messages before the position that a gateway had recorded.
+    matched: Matched = {}
     # The newest event of the log after that run, and its chain value.
     seq: int = 0
     chain: str = ""
@@ -142,6 +145,7 @@ class _Run:
         self._redact = redact
         self._mine = mine
         self._writers: dict[str, ForeignWriter] = {}
+        self._host = HostRecord(store.log)
         self._parts: list[Part] = []
         self._total = ImportReport(file="")
 
@@ -190,7 +194,7 @@ class _Run:
         """Append the messages after the position of the cursor."""
         messages = self._messages_after(path, cursor)
         for batch in batches(messages, self._batch, BATCH_BYTES, keep_lines=True):
-            self._append(batch, cursor.layout)
+            self._append(batch, cursor)
             self._save(cursor_file, cursor, path)
             if self._deadline is not None and time.monotonic() > self._deadline:
                 raise _BudgetSpent
@@ -227,13 +231,16 @@ class _Run:
             else:
                 yield item
 
-    def _append(self, batch: list[Imported], layout: str) -> None:
+    def _append(self, batch: list[Imported], cursor: _Cursor) -> None:
+        layout = cursor.layout
         if layout not in self._writers:
             origin = Origin.CAPTURED if self._mine else Origin.IMPORTED
             self._writers[layout] = self.store.append_foreign(
                 origin, layout, redact=self._redact, wait=self._wait
             )
-        added, already_recorded = append_new(self.store, self._writers[layout], pieces_of(batch))
+        added, already_recorded = append_new(
+            self.store, self._writers[layout], pieces_of(batch), self._host, cursor.matched
+        )
         self._total = self._total.plus(
             ImportReport(file="", messages=len(batch), added=added, known=already_recorded)
         )
@@ -242,10 +249,10 @@ class _Run:
         """Numbers for sessions whose names another source has taken. The log is asked once for each
         session.
         """
-        family = f"{IMPORTED}{cursor.layout}:"
 
         def is_free(session_name: str) -> bool:
-            return is_open_to(self.store.log, session_name, family)
+            log = self.store.log
+            return is_open_to(log, session_name, cursor.layout, is_capture=self._mine)
 
         def number_of(session: str) -> int | None:
             if session not in cursor.renamed:

@@ -101,6 +101,7 @@ def read_line(record: RawMessage, state: State, path: Path) -> Iterator[RawMessa
             task=tasks[session],
             time=line.get("timestamp"),
             about=about,
+            reply_id=about.get("message_id") if kind == "assistant" else None,
         )
 
 

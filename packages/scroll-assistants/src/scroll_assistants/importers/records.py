@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from scroll_context.events import IMPORTED
+from scroll_context.importing.recorded import metadata_of_reply
 from scroll_context.importing.records import RawMessage
 
 
@@ -40,14 +41,21 @@ def placed(
     task: str = "",
     time: Any = None,
     about: dict[str, Any] | None = None,
+    reply_id: Any = None,
 ) -> RawMessage:
-    """A message in its session, under a source key made of ids that the assistant issued."""
+    """A message in its session, under a source key made of ids that the assistant issued.
+
+    `reply_id` is the provider's id of the reply that the message is part of.
+    """
     message |= {
         "session_id": session or record.labels.session_id,
         "agent_id": record.labels.agent_id or layout.removesuffix("-agent"),
         "task_id": record.labels.task_id or task,
         "timestamp": time,
     }
+    metadata: dict[str, Any] = metadata_of_reply(reply_id)
     if about:
-        message["metadata"] = {layout.replace("-", "_"): about}
+        metadata[layout.replace("-", "_")] = about
+    if metadata:
+        message["metadata"] = metadata
     return msgspec.structs.replace(record, value=message, key=f"{IMPORTED}{layout}:{key}")

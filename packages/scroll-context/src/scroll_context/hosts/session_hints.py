@@ -11,14 +11,15 @@ from typing import Any
 
 import msgspec
 
-SESSION_HEADERS = (
-    # Claude Code, Codex, opencode.
-    "x-claude-code-session-id",
-    "session-id",
-    "session_id",
-    "thread-id",
-    "x-session-id",
-)
+SESSION_HEADERS = {
+    "x-claude-code-session-id": "claude-code",
+    "session-id": "codex",
+    "session_id": "codex",
+    "thread-id": "codex",
+    "x-session-id": "opencode",
+    "x-session-affinity": "opencode",
+}
+"""The headers that name a session, and the program that sends each."""
 AGENT_HEADERS = ("x-claude-code-agent-id",)
 TURN_HEADER = "x-codex-turn-metadata"
 
@@ -30,6 +31,8 @@ class SessionHints(msgspec.Struct, frozen=True, kw_only=True):
 
     # The client's session, from the best source that it offers.
     session: str = ""
+    # The program, as importers of its history name it.
+    program: str = ""
     # A sub-agent inside that session.
     agent: str = ""
     # The response that the request continues.
@@ -41,21 +44,19 @@ class SessionHints(msgspec.Struct, frozen=True, kw_only=True):
 def session_hints(headers: Mapping[str, str], fields: Mapping[str, bytes]) -> SessionHints:
     """Read the headers, whose names are in lower case, and the fields of a body but its list."""
     turn = _object(headers.get(TURN_HEADER, "").encode())
+    named = [header for header in SESSION_HEADERS if headers.get(header)]
     session = (
-        _first(headers, SESSION_HEADERS)
+        (headers[named[0]] if named else "")
         or _session_in_metadata(fields)
         or _text(fields.get("prompt_cache_key"))
     )
     return SessionHints(
         session=session,
-        agent=_first(headers, AGENT_HEADERS),
+        program=SESSION_HEADERS[named[0]] if named else "",
+        agent=next((headers[name] for name in AGENT_HEADERS if headers.get(name)), ""),
         previous=_text(fields.get("previous_response_id")),
         kind=str(turn.get("request_kind") or ""),
     )
-
-
-def _first(headers: Mapping[str, str], names: tuple[str, ...]) -> str:
-    return next((headers[name] for name in names if headers.get(name)), "")
 
 
 def _session_in_metadata(fields: Mapping[str, bytes]) -> str:

@@ -58,10 +58,11 @@ class WireMessage(NamedTuple):
 
 
 class WireReply(NamedTuple):
-    """A reply to record, and the provider's id of it."""
+    """A reply to record, the provider's id of it, and the response that it was read from."""
 
     reply: Reply
     id: str
+    value: Mapping[str, Any] = {}
 
 
 class ReplyEvents(ABC):
@@ -345,7 +346,7 @@ def make_reply(
         finish_reason=FINISH_REASONS.get(finish, finish),
         model=str(value.get("model") or ""),
     )
-    return WireReply(reply, str(value.get("id") or ""))
+    return WireReply(reply, str(value.get("id") or ""), value)
 
 
 def count(usage: Mapping[str, Any] | None, *path: str) -> int:

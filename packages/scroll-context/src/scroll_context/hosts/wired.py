@@ -8,7 +8,7 @@ here must cost the client nothing: its own bytes are sent, and a warning is logg
 import hashlib
 import logging
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from copy import copy
 from typing import Any
 
@@ -143,8 +143,11 @@ class Exchange:
     def __init__(self, wired: WiredSession, request: WireRequest, body: bytes) -> None:
         # The body to send.
         self.body = body
+        # The reply, once it is complete.
+        self.reply: WireReply | None = None
         self._wired = wired
-        self._request = request
+        # The request as the provider would have got it.
+        self.request = request
         self._reader: ReplyReader | None = None
 
     def shorter(self, status: int, error: bytes) -> bytes | None:
@@ -154,7 +157,7 @@ class Exchange:
         if not is_overflow(status, error):
             return None
         try:
-            self.body = self._wired.laid_out_again(self._request)
+            self.body = self._wired.laid_out_again(self.request)
             return self.body
         except ContextOverflow as overflow:
             _logger.warning("%s", overflow)
@@ -162,9 +165,18 @@ class Exchange:
             _logger.warning("a refused request could not be made shorter", exc_info=True)
         return None
 
+    def continued(self, items: Sequence[bytes]) -> "Exchange":
+        """The request with more items at the end of its list, for a host that answers a call."""
+        request = self.request
+        end = request.wire[-1].span.end
+        body = b",".join([request.body[:end], *items]) + request.body[end:]
+        exchange = self._wired.followed(request.protocol, body)
+        assert exchange is not None
+        return exchange
+
     def start_reply(self, content_type: str) -> None:
         """A response with a reply begins."""
-        self._reader = ReplyReader(self._request.protocol, content_type)
+        self._reader = ReplyReader(self.request.protocol, content_type)
 
     def feed(self, chunk: bytes) -> None:
         """Take bytes of the response, before the client gets them."""
@@ -184,10 +196,10 @@ class Exchange:
         if reader is None:
             return
         try:
-            reply: WireReply | None = reader.reply()
-            if reply is not None:
+            self.reply = reader.reply()
+            if self.reply is not None:
                 sent = hashlib.sha256(self.body).hexdigest()
-                self._wired.session.replied(reply.reply, sent=sent)
+                self._wired.session.replied(self.reply.reply, id=self.reply.id, sent=sent)
         except Exception:
             _logger.warning("a reply is not recorded", exc_info=True)
 

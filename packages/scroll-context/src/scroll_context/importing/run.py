@@ -29,6 +29,7 @@ from scroll_context.importing.layouts import (
     layout_named,
     read,
 )
+from scroll_context.importing.recorded import HostRecord, Matched
 from scroll_context.importing.records import LISTED, Fault, Imported, ImportReport, Labels
 from scroll_context.importing.sources import Part, open_source, utf8
 from scroll_context.log.foreign import RESERVED_KINDS, ForeignWriter, Piece
@@ -252,11 +253,18 @@ class ImportFile:
             )
         return f"nobody in it is called {names}; its speakers are {', '.join(self._speakers)}"
 
+    @property
+    def _is_own(self) -> bool:
+        """Whether the file is the user's own history."""
+        return bool(self._options.mine or self._options.me)
+
     def write(self, store: Store, progress: Progress | None = None) -> ImportReport:
         """Append the messages that are not in the store yet. The file must have passed check()."""
         if self._is_export:
             return self._write_export(store, progress)
-        origin = Origin.CAPTURED if self._options.mine or self._options.me else Origin.IMPORTED
+        origin = Origin.CAPTURED if self._is_own else Origin.IMPORTED
+        host = HostRecord(store.log)
+        matched: Matched = {}
         added = 0
         repeated = 0
         with store.append_foreign(
@@ -264,7 +272,7 @@ class ImportFile:
         ) as writer:
             renamed = self._hold(store.log, writer)
             for batch in batches(self._good(progress, renamed), BATCH_EVENTS, BATCH_BYTES):
-                new, old = append_new(store, writer, pieces_of(batch))
+                new, old = append_new(store, writer, pieces_of(batch), host, matched)
                 added += new
                 repeated += old
             tasks = tuple(sorted(writer.tasks))
@@ -385,8 +393,12 @@ class ImportFile:
         if keys is not None:
             return first_number(lambda candidate: _is_begun_by(log, candidate, keys), name)
         # An assistant's sessions have ids of its own, so any file of it may add to them.
-        family = f"{IMPORTED}{self._sessions[name].name}:"
-        return first_number(lambda candidate: is_open_to(log, candidate, family), name)
+        layout = self._sessions[name].name
+
+        def is_free(candidate: str) -> bool:
+            return is_open_to(log, candidate, layout, is_capture=self._is_own)
+
+        return first_number(is_free, name)
 
 
 def batches(
@@ -412,23 +424,31 @@ def pieces_of(batch: list[Imported]) -> list[Piece]:
     return list(itertools.chain.from_iterable(message.pieces for message in batch))
 
 
-def append_new(store: Store, writer: ForeignWriter, pieces: list[Piece]) -> tuple[int, int]:
+def append_new(
+    store: Store, writer: ForeignWriter, pieces: list[Piece], host: HostRecord, matched: Matched
+) -> tuple[int, int]:
     """Append events. Returns how many were new, and how many were recorded before."""
     last = store.log.last_seq()
+    writer.hold({piece.draft.session_id for piece in pieces})
+    missing = host.missing(pieces, matched)
     # Gemini writes a message again when its calls have ended: an event counts once, however often a
     # file has it.
-    seqs = set(writer.append(pieces))
+    seqs = set(writer.append(missing))
     new = sum(seq > last for seq in seqs)
-    return new, len(seqs) - new
+    return new, len(seqs) - new + len(pieces) - len(missing)
 
 
-def is_open_to(log: EventLog, session_id: str, family: str) -> bool:
-    """Whether an assistant whose source keys begin with `family` may add to a session.
+def is_open_to(log: EventLog, session_id: str, layout: str, *, is_capture: bool) -> bool:
+    """Whether messages of an assistant's layout may be added to a session.
 
-    It may if the session is new, or if the assistant began it.
+    They may if the session is new, or if the assistant began it. The user's own history may also
+    be added to a session that a gateway recorded for the assistant: both are one conversation.
     """
     first = log.query(f"{_KEYS} LIMIT 1", [session_id, f"{ERASED_KEY}%"])
-    return not first or (first[0][0] or "").startswith(family)
+    if not first or (first[0][0] or "").startswith(f"{IMPORTED}{layout}:"):
+        return True
+    event = next(log.iterate(session_id=session_id))
+    return is_capture and not event.is_foreign and event.agent_id == layout
 
 
 def _is_begun_by(log: EventLog, session_id: str, keys: set[str]) -> bool:

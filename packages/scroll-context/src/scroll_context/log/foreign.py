@@ -25,11 +25,12 @@ from msgspec.structs import replace
 
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import BOOKKEEPING, STORE_SESSION, Draft, Event, Kind
+from scroll_context.ids import text_id
 from scroll_context.log.lease import AnyLease
 from scroll_context.log.log import EventLog
 from scroll_context.log.readers import PAGE
 from scroll_context.log.redact import Redactor
-from scroll_context.origin import DAMAGED, NOT_IMPORTED_SQL, Origin
+from scroll_context.origin import DAMAGED, NOT_IMPORTED_SQL, UNREDACTED, Origin
 
 SET_ASIDE = "set_aside"
 """Where a foreign event keeps metadata under names that Scroll gives a meaning to."""
@@ -42,7 +43,7 @@ RESERVED = frozenset(
     """
     altered at_seq captured context digest earlier echo erased hash host_id imported kind lost
     moved_from named_there plan renderer replaced_surrogates retraction rule session_id settings
-    spans tools upto window wire wire_seq
+    spans tools unredacted upto window wire wire_seq
     """.split()
 ) | {DAMAGED, PAYLOAD_MISSING, SET_ASIDE}
 """Names in the metadata of events that no import may use."""
@@ -320,7 +321,7 @@ class ForeignWriter:
         if own:
             draft = replace(draft, metadata={**draft.metadata, **own})
         if self._redactor is not None:
-            draft = self._redacted_body(self._redactor.draft(draft), self._redactor)
+            draft = self._redacted(draft, self._redactor)
         if piece.attachment is None:
             return draft
         body, media_type = piece.attachment.body, piece.attachment.media_type
@@ -330,6 +331,17 @@ class ForeignWriter:
             redacted = self._redactor.body(body, media_type)
             body = redacted if isinstance(redacted, bytes) else redacted.encode()
         return replace(draft, payload=self._log.payloads.put(body, media_type))
+
+    def _redacted(self, draft: Draft, redactor: Redactor) -> Draft:
+        """The draft with secrets replaced.
+
+        A hash of the words that it had remains: a host that has the same message knows it by that.
+        """
+        redacted = redactor.draft(draft)
+        if redacted.content != draft.content:
+            metadata = {**redacted.metadata, UNREDACTED: text_id(draft.content)}
+            redacted = replace(redacted, metadata=metadata)
+        return self._redacted_body(redacted, redactor)
 
     def _redacted_body(self, draft: Draft, redactor: Redactor) -> Draft:
         """The draft with secrets replaced in a body that came with an export and is already

@@ -16,6 +16,11 @@ A host also drops messages:
 
 Results that the session recorded itself, for cells and tools it ran, are known by their call alone:
 hosts wrap and shorten them.
+
+An assistant's history may have been captured before a host follows the session. Such messages have
+been cut into other pieces, and secrets in them were replaced. So a captured reply is known by the ids
+of its calls, and any other text by a hash of its words as they were. Words of an import, which may be
+anybody's, are never a message of the host.
 """
 
 import hashlib
@@ -29,18 +34,22 @@ from msgspec.structs import replace
 
 from scroll_context.contents import Retraction, media_of
 from scroll_context.events import Event, Kind
-from scroll_context.ids import id_of
+from scroll_context.ids import id_of, text_id
 from scroll_context.log.journal import Journal
 from scroll_context.log.log import EventLog
 from scroll_context.log.rows import without_surrogates
 from scroll_context.messages import Media, canonical
-from scroll_context.origin import Origin
+from scroll_context.origin import UNREDACTED, Origin
 from scroll_context.session.host import Drop, HostMessage, Insert, Item, Keep, Replace
 from scroll_context.session.media import record_media
 from scroll_context.session.wire_form import wire_bytes, wire_facts
+from scroll_context.view.foreign_replies import ForeignReplies, is_part_of_reply
 from scroll_context.view.headline import without_headline
 from scroll_context.view.layout import Shown, ViewLayout
 from scroll_context.view.steps import StepCall, decoded, step
+
+NOT_ASIDE = frozenset({Kind.CONVERSATION, Kind.TOOL_CALL, Kind.TOOL_RESULT})
+"""Kinds of captured events that are messages of a conversation."""
 
 
 class Known(NamedTuple):
@@ -90,6 +99,9 @@ class HostList:
         # The chained hash of each message, while nothing was taken back: they name the beginning
         # of a list, by which another session may be found.
         self._chain: list[str] | None = []
+        self._foreign_replies = ForeignReplies()
+        # The words of captured texts that are not of the conversation, such as reminders.
+        self._captured_asides: set[str] = set()
         # The marks of messages that are being recorded, which need not be computed again.
         self._expected: deque[str] = deque()
         for event in events:
@@ -102,11 +114,53 @@ class HostList:
             return
         if event.kind == Kind.FORK:
             self._chain = None
+        if event.is_foreign and is_part_of_reply(event):
+            self._add_part_of_reply(event)
+            return
+        self._foreign_replies.pass_by(event)
+        if event.origin is Origin.CAPTURED and event.kind not in NOT_ASIDE:
+            self._captured_asides.add(self._words_of(event))
         known = self._of_event(event)
         if known is not None:
             self._known.append(known)
             if self._chain is not None:
                 self._chain.append(chained(self._chain[-1] if self._chain else "", known.mark))
+
+    def _add_part_of_reply(self, event: Event) -> None:
+        """Follow the text of a captured reply, or one of its calls."""
+        self._chain = None
+        if event.is_erased:
+            return
+        first = self._foreign_replies.first_of(event)
+        if first == event.seq:
+            is_call = event.kind == Kind.TOOL_CALL
+            ids: tuple[str, ...] = (event.tool_call_id,) if is_call else ()
+            self._known.append(Known(event.seq, self._foreign_mark(event, ids), "", True, ids))
+            return
+        for place in reversed(range(len(self._known))):
+            reply = self._known[place]
+            if reply.seq == first:
+                ids = (*reply.call_ids, event.tool_call_id)
+                mark = self._foreign_mark(event, ids)
+                self._known[place] = reply._replace(mark=mark, call_ids=ids)
+                return
+
+    def _foreign_mark(self, event: Event, call_ids: tuple[str, ...] = ()) -> str:
+        """The mark of a captured message; one that matches nothing for a message of an import."""
+        if event.origin is Origin.IMPORTED:
+            return f"imported {event.seq}"
+        if call_ids:
+            return _calls_mark(call_ids)
+        return _words_mark(event.role, self._words_of(event))
+
+    def _words_of(self, event: Event) -> str:
+        """The hash of a captured text as it was before secrets in it were replaced."""
+        return str(event.metadata.get(UNREDACTED) or text_id(self._text(event)))
+
+    def repeats(self, message: HostMessage) -> bool:
+        """Whether a message only repeats captured words: a reminder, a summary."""
+        is_aside = self._captured_asides and message.role in ("user", "system")
+        return bool(is_aside) and text_id(message.text) in self._captured_asides
 
     def _retract(self, retraction: Retraction) -> None:
         leaving = set(retraction.seqs)
@@ -127,7 +181,9 @@ class HostList:
         is_message = event.kind == Kind.CONVERSATION and event.role in ("user", "assistant")
         if not (is_result or is_message or (event.kind == Kind.NOTICE and is_hosts)):
             return None
-        # `step` reads the calls of imported replies, which may have any shape, without raising.
+        if event.is_foreign and is_message:
+            return Known(event.seq, self._foreign_mark(event), "", True)
+        # `step` reads the calls of recorded replies, which may have any shape, without raising.
         calls = step(event, 0, "").reply.calls if event.role == "assistant" else ()
         ids = tuple(call.id for call in calls)
         mark = self._expected.popleft() if is_hosts and self._expected else ""
@@ -272,6 +328,8 @@ def _record_new(
     for message, key in zip(new, keys, strict=True):
         fields = fields_of(message)
         fields["metadata"] |= wire_facts(journal, message)
+        if host.repeats(message):
+            fields["metadata"]["echo"] = True
         if message.media:
             fields["metadata"]["media"] = record_media(journal, message.media, message.role)
         draft = journal.draft(source_key=key, **fields)
@@ -289,7 +347,11 @@ def _record_wire_forms(
     drafts = []
     for place in range(host.remembered, len(messages)):
         message, seq = messages[place], alignment.seqs[place]
-        if message.raw and seq > 0 and wire_bytes(journal.log, journal.log.get(seq)) is None:
+        if not message.raw or seq <= 0:
+            continue
+        event = journal.log.get(seq)
+        # The bytes of a message whose secrets were replaced still have them.
+        if UNREDACTED not in event.metadata and wire_bytes(journal.log, event) is None:
             facts = wire_facts(journal, message)
             drafts.append(journal.draft(Kind.WIRE, reply_to=seq, metadata=facts))
     if drafts:
@@ -433,6 +495,25 @@ def _result_mark(call_id: str, text: str | None, state: str, digests: Sequence[s
     return _hashed("tool", call_id, without_surrogates(text).strip(), outcome, *digests)
 
 
+def _calls_mark(call_ids: Iterable[str]) -> str:
+    """The mark of a captured reply that makes these calls."""
+    return _hashed("calls", *sorted(call_ids))
+
+
+def _words_mark(role: str, words: str) -> str:
+    """The mark of a captured message without calls, by the hash of its words."""
+    return _hashed("words", role, words)
+
+
+def _captured_mark(message: HostMessage) -> str:
+    """The mark that a message would have in a captured history."""
+    if message.role == "tool":
+        return _result_mark(message.call_id, None, "", ())
+    if message.calls:
+        return _calls_mark(call.id for call in message.calls)
+    return _words_mark(message.role, text_id(message.text))
+
+
 def _mark(role: str, text: str, calls: Sequence[tuple[str, Any]], digests: Sequence[str]) -> str:
     text = without_surrogates(text)
     if role != "assistant":
@@ -461,9 +542,9 @@ def _key(message: Known, ids: set[str]) -> _Key:
 
 def _message_key(message: HostMessage, ids: set[str], marks: set[str]) -> _Key:
     mark = mark_of(message)
-    if message.role == "tool" and mark not in marks:
-        by_call = _result_mark(message.call_id, None, "", ())
-        mark = by_call if by_call in marks else mark
+    if mark not in marks:
+        captured = _captured_mark(message)
+        mark = captured if captured in marks else mark
     return _Key(mark, message.id if message.id in ids else "", message.role == "tool")
 
 

@@ -268,6 +268,18 @@ class Step(msgspec.Struct, frozen=True, dict=True):
                 return replace(self, addresses=addresses, last=event.seq).with_effect(event)
         return self
 
+    def with_call(self, event: Event) -> "Step":
+        """The step of a captured history with one more call, which is an event of its own."""
+        reply = self.reply
+        calls = (*reply.calls, _call_of_event(event))
+        return replace(
+            self,
+            reply=_reply(reply.body, calls, reply.thinking, reply.headline),
+            results=(*self.results, None),
+            addresses=(*self.addresses, event.seq),
+            last=event.seq,
+        )
+
     def with_effect(self, call: Event) -> "Step":
         """The step with a call that was just recorded, if the call has effects."""
         if not call.metadata.get("effects"):
@@ -483,6 +495,17 @@ def _objects(value: object) -> list[dict[str, Any]]:
     if not isinstance(value, list):
         return []
     return [item for item in value if isinstance(item, dict)]
+
+
+def step_of_call(event: Event, turn: int, task: str, words: Words = CELLS) -> Step:
+    """The step that a call of a captured history begins: a reply without text."""
+    body = Passage(event.seq, "", "", "0 characters", 0, words=words)
+    reply = _reply(body, (_call_of_event(event),), (), "")
+    return Step(reply, (None,), (0,), event.seq, turn, task)
+
+
+def _call_of_event(event: Event) -> StepCall:
+    return StepCall(event.tool_call_id, event.name, event.content, event.content)
 
 
 def decoded(arguments: str) -> Any:

@@ -59,11 +59,12 @@ from scroll_context.errors import BadInput
 from scroll_context.events import BOOKKEEPING, Event, Excerpt, Kind, Payload
 from scroll_context.messages import Message, canonical
 from scroll_context.view.entries import Entry, Notice, UserMessage
+from scroll_context.view.foreign_replies import ForeignReplies, is_part_of_reply
 from scroll_context.view.headline import TASK_CHARS, cut
 from scroll_context.view.index import EvictionIndex, IndexLine, line_for
 from scroll_context.view.passage import Form, passage
 from scroll_context.view.state import Fact, gathered
-from scroll_context.view.steps import Step, spare_id, step, succeeded
+from scroll_context.view.steps import Step, spare_id, step, step_of_call, succeeded
 from scroll_context.view.tokens import MESSAGE_TOKENS, Gauge, estimate
 from scroll_context.view.wording import BEGIN, CELLS, CONTINUE, NOTICE, SEAM, Words
 
@@ -110,6 +111,7 @@ class WorkingView:
         # The seq of a message, reply, call or result, and the seq of its entry.
         self._owner: dict[int, int] = {}
         self._newest_step = 0
+        self._foreign_replies = ForeignReplies()
         self._task = ""
         self._pending_request: _PendingRequest | None = None
 
@@ -157,7 +159,12 @@ class WorkingView:
             return
         if event.payload is not None and _is_complete(event.content, event.payload):
             event = replace(event, payload=None)
+        is_foreign_part = event.is_foreign and is_part_of_reply(event)
+        if not is_foreign_part:
+            self._foreign_replies.pass_by(event)
         match event.kind:
+            case Kind.TOOL_CALL if is_foreign_part:
+                self._add_foreign_call(event)
             case Kind.CONVERSATION if event.role == "user":
                 self._add_user_message(event, excerpt)
             case Kind.CONVERSATION if event.role == "assistant":
@@ -369,8 +376,20 @@ class WorkingView:
                 reported = usage_of(event).input_tokens
                 self.gauge = self.gauge.observed(request.tokens, reported)
             self._pending_request = None
+        if event.is_foreign:
+            self._foreign_replies.first_of(event)
         self._newest_step = event.seq
         self._register(step(event, request.turn, request.task, excerpt, self.words))
+
+    def _add_foreign_call(self, event: Event) -> None:
+        """Add a call of a captured history to its reply, which it may begin."""
+        first = self._foreign_replies.first_of(event)
+        entry = self._entries.get(first)
+        if first == event.seq:
+            self._newest_step = event.seq
+            self._register(step_of_call(event, self.turn, self._task, self.words))
+        elif isinstance(entry, Step):
+            self._register(entry.with_call(event))
 
     def _add_to_step(self, event: Event, excerpt: Excerpt | None) -> None:
         """Attach a call, a cell or a result to its step.

@@ -1,0 +1,155 @@
+"""Messages that a host has recorded already: an import adds only the ones that are missing.
+
+A gateway records the conversation of an assistant while the assistant writes its own transcript of
+it. Both are one session, under the assistant's own name for it. `HostRecord` compares the messages
+of a transcript with the record: replies by the id that the provider gave them, tool calls and
+results by the id of the call, all other texts by a hash of their words.
+
+The same words may be said several times, so each recorded text answers for as many messages as it
+has occurrences. How many were matched is for the caller to keep between two runs over one file: it
+belongs to the position in that file.
+"""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from scroll_context.contents import media_of
+from scroll_context.errors import PayloadDamaged, PayloadMissing
+from scroll_context.events import Draft, Event, Kind
+from scroll_context.ids import text_id
+from scroll_context.log.foreign import Piece
+from scroll_context.log.log import EventLog
+from scroll_context.origin import REPLY_ID, Origin
+
+Matched = dict[str, dict[str, int]]
+"""By session, how often each text has been matched."""
+
+_MESSAGES = [Kind.CONVERSATION, Kind.TOOL_RESULT, Kind.NOTICE]
+_TEXT_IN_SHAPE = re.compile(r'"(?:text|content|thinking)"\s*:\s*("(?:[^"\\\x00]|\\.)*+")')
+
+
+class HostRecord:
+    """What hosts have recorded in the sessions that an import adds to."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._sessions: dict[str, _RecordedMessages] = {}
+
+    def missing(self, pieces: list[Piece], matched: Matched) -> list[Piece]:
+        """The events that no host has recorded in their session. Updates `matched`.
+
+        Call it while the sessions are leased, so that no host adds to them meanwhile.
+        """
+        return [piece for piece in pieces if not self._is_recorded(piece, matched)]
+
+    def _is_recorded(self, piece: Piece, matched: Matched) -> bool:
+        session_id = piece.draft.session_id
+        if session_id not in self._sessions:
+            self._sessions[session_id] = _RecordedMessages(self._log, session_id)
+        recorded = self._sessions[session_id]
+        if recorded.is_empty:
+            return False
+        identity = _identity(piece)
+        counts = matched.setdefault(session_id, {})
+        count = counts.get(identity, 0)
+        has_text_left = count < recorded.texts[identity]
+        if has_text_left:
+            # A text that is known by its id answers for no other message.
+            counts[identity] = count + 1
+        return has_text_left or recorded.has_ids_of(piece.draft)
+
+
+class _RecordedMessages:
+    """The messages of hosts in one session, and in those that it continues as a fork."""
+
+    def __init__(self, log: EventLog, session_id: str) -> None:
+        self.texts: Counter[str] = Counter()
+        self._replies: set[str] = set()
+        self._calls: set[str] = set()
+        self._results: set[str] = set()
+        self._log = log
+        until: int | None = None
+        while session_id:
+            session_id, until = self._add_session(session_id, until)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.texts or self._calls or self._results)
+
+    def has_ids_of(self, draft: Draft) -> bool:
+        """Whether the reply, the call or the result is known by its id."""
+        if draft.kind == Kind.TOOL_RESULT:
+            return draft.tool_call_id in self._results
+        if draft.kind == Kind.TOOL_CALL and draft.tool_call_id in self._calls:
+            return True
+        return draft.metadata.get(REPLY_ID) in self._replies
+
+    def _add_session(self, session_id: str, until: int | None) -> tuple[str, int | None]:
+        """Add the messages of a session; the session that it continues, and up to where."""
+        parent: tuple[str, int | None] = ("", None)
+        kinds = [*_MESSAGES, Kind.FORK]
+        for event in self._log.iterate(session_id=session_id, until=until, kind=kinds):
+            if event.is_foreign or event.is_erased:
+                continue
+            if event.kind == Kind.FORK:
+                parent = _parent(event)
+            else:
+                self._add(event)
+        return parent
+
+    def _add(self, event: Event) -> None:
+        if event.kind == Kind.TOOL_RESULT:
+            self._results.add(event.tool_call_id)
+        calls = event.metadata.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            self._calls.add(str(call.get("id", "")))
+        if event.role == "assistant" and event.metadata.get(Origin.HOST):
+            self._replies.add(str(event.metadata[Origin.HOST]))
+        self.texts.update(set(self._texts(event)))
+
+    def _texts(self, event: Event) -> Iterator[str]:
+        """The identities of an event's text, of the blocks that it consists of, and of media."""
+        if event.content:
+            yield text_id(self._log.text_or_preview(event))
+        thinking = event.metadata.get("thinking")
+        for block in thinking if isinstance(thinking, list) else ():
+            yield text_id(str(block.get("text", "")))
+        for text in _TEXT_IN_SHAPE.findall(self._shape(event)):
+            yield text_id(json.loads(text, strict=False))
+        for item in media_of(event):
+            yield item.digest
+
+    def _shape(self, event: Event) -> str:
+        """The bytes of a message without its long text; "" if they are not known."""
+        shape = event.metadata.get("wire")
+        seq = event.metadata.get("wire_seq")
+        if isinstance(shape, str):
+            return shape
+        if not isinstance(seq, int):
+            return ""
+        try:
+            return self._log.text(self._log.get(seq))
+        except (PayloadMissing, PayloadDamaged):
+            return ""
+
+
+def _parent(fork: Event) -> tuple[str, int | None]:
+    session_id, at = fork.metadata.get("session_id"), fork.metadata.get("at_seq")
+    if isinstance(session_id, str) and isinstance(at, int) and at < fork.seq:
+        return session_id, at
+    return "", None
+
+
+def _identity(piece: Piece) -> str:
+    if piece.attachment is not None:
+        return hashlib.sha256(piece.attachment.body).hexdigest()
+    return text_id(piece.draft.content)
+
+
+def metadata_of_reply(reply_id: Any) -> dict[str, str]:
+    """Metadata that names the reply that a captured message is part of."""
+    return {REPLY_ID: reply_id} if isinstance(reply_id, str) and reply_id else {}
