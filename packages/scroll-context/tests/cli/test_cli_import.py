@@ -427,3 +427,5 @@ def test_an_unknown_format_gets_one_line(scroll: Any, folder: Path, tmp_path: Pa
     refused = scroll("import", path)
     assert refused.exit_code == 1 and len(refused.stderr.splitlines()) == 1
     assert f"{path}: " in refused.stderr and not folder.exists()
+    mistyped = scroll("import", "-", input='{"role": user}')
+    assert "stdin:1: not JSON" in mistyped.stderr

@@ -15,8 +15,10 @@ from click.testing import CliRunner
 from damage import replace_with
 from scroll_context.cli.app import app
 from scroll_context.errors import BadInput
+from scroll_context.events import Draft
 from scroll_context.messages import ToolCall
 from scroll_context.models import Reply, exec_cell
+from scroll_context.store import Store
 from scroll_context.tools.tools import Tool, tool
 from terminal import Terminal, script, wait_for
 
@@ -274,6 +276,32 @@ def test_the_bytes_of_a_payload_come_out_as_they_went_in(
     assert at.process.returncode == 1
     assert "image/png" in shown and "PNG\r\n" not in shown and "\x89" not in shown
     assert scroll("show", 2, "--raw").exit_code == 1
+
+
+@pytest.mark.parametrize(("key", "status"), [("n\n", 1), ("\x03", 130), ("y\n", 0)])
+def test_nothing_is_destroyed_without_a_yes(
+    filled: Any, folder: Path, key: str, status: int
+) -> None:
+    with Terminal(["erase", "1"], folder) as at:
+        at.expect("[y/N]")
+        at.press(key, "erased" if status == 0 else "nothing was changed")
+        at.finish()
+    assert at.process.returncode == status
+    with Store(folder) as store:
+        assert store.log.get(1).is_erased == (status == 0)
+
+
+def test_a_long_list_of_sessions_goes_to_the_pager(
+    filled: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGER", "sed s/^/paged:/")
+    with Store(folder) as store:
+        for number in range(60):
+            store.append(Draft(session_id=f"s-{number}", role="user", content="hello there"))
+    with Terminal(["sessions"], folder) as at:
+        assert "paged:s-59" in at.finish()
+    with Terminal(["sessions", "--limit", "2"], folder) as at:
+        assert "paged:" not in at.finish()
 
 
 # 3: what the model may read -----------------------------------------------------------------------

@@ -10,6 +10,8 @@ import termios
 
 import click
 
+from scroll_context.cli.output import echo, note
+from scroll_context.cli.statuses import INTERRUPTED
 from scroll_context.errors import BadInput
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -19,7 +21,10 @@ dry_run_option = click.option(
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Return only if the user agrees to the question, or has agreed with --yes."""
+    """Return only if the user agrees to the question, or has agreed with --yes.
+
+    A refusal exits with status 1, Ctrl-C with 130.
+    """
     if yes:
         return
     if not sys.stdin.isatty():
@@ -30,4 +35,13 @@ def confirm(question: str, *, yes: bool) -> None:
     with contextlib.suppress(termios.error, ValueError, OSError):
         # Keys typed before the question do not answer it.
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
-    click.confirm(question, abort=True, err=True)
+    try:
+        is_agreed = click.confirm(question, err=True)
+    except click.Abort:
+        # Ctrl-C, or the end of the input. The question is still on the line.
+        echo(err=True)
+        note("nothing was changed")
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    if not is_agreed:
+        note("nothing was changed")
+        raise click.exceptions.Exit(1)

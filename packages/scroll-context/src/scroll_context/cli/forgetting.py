@@ -184,7 +184,8 @@ def _show(plan: "ErasureReport", store: "Store", as_json: bool) -> None:
             f"erased too: {', '.join(plan.variables) or 'no names'}"
         )
     if plan.remaining:
-        echo(f"{_count(len(plan.remaining), 'copy', 'copies')} would remain; --copies erases them")
+        remaining = _count(len(plan.remaining), "copy", "copies")
+        echo(f"{remaining} would remain unless you pass --copies")
     if plan.possible and str(Why.POSSIBLE) not in plan.why:
         echo(
             f"{_count(len(plan.possible), 'possible copy', 'possible copies')}: query results that "
@@ -246,7 +247,7 @@ def _name_affected(opened: "Store", place: Place, sessions: Iterable[str]) -> No
     )
     projects = [task for (task,) in rows if task]
     note(f"store: {printable_place(place)}")
-    note(f"projects: {_named(projects) or 'none named'}")
+    note(f"projects: {_named(projects) or 'none'}")
     note(f"sessions: {_named(names)}")
 
 

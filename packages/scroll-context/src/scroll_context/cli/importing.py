@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 # Faults of an assistant's files that are shown.
 LISTED = 20
 
-JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
 UNKNOWN_FORMAT = "this is not a format that Scroll reads; `scroll import --help` lists the formats"
 
 OWN_FORMATS = ("jsonl", "json", "export")
@@ -256,7 +255,7 @@ def _import_file(
             with progress(f"importing {label}") as bar:
                 return file.write(target(), bar)
     except UnreadableMessages as error:
-        if not error.good and not options.layout and path.suffix.lower() not in JSON_SUFFIXES:
+        if not (error.good or options.layout or _may_be_json(path)):
             return ImportReport(file=label, bad=error.bad, error=UNKNOWN_FORMAT)
         _list_faults(label, error.faults, error.bad)
         others = "; --skip-bad imports the others" if error.good else ""
@@ -265,6 +264,14 @@ def _import_file(
         )
     except BadInput as error:
         return ImportReport(file=label, error=str(error))
+
+
+def _may_be_json(path: Path) -> bool:
+    """Whether a file seems to be meant as JSON, so that its faults are worth listing."""
+    if not path.is_file() or path.suffix.lower() in (".json", ".jsonl", ".ndjson"):
+        return True
+    with path.open("rb") as file:
+        return file.read(64).lstrip()[:1] in (b"{", b"[")
 
 
 def _import_all(

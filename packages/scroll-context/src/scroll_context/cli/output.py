@@ -230,15 +230,19 @@ class _Page(io.StringIO):
 
 
 @contextlib.contextmanager
-def paged(lines: int) -> Iterator[None]:
-    """Show printed lines in the user's pager if they are more than the terminal has."""
-    if not sys.stdout.isatty() or lines < shutil.get_terminal_size().lines:
+def paged() -> Iterator[None]:
+    """Show printed lines in the user's pager if the terminal has fewer lines."""
+    if not sys.stdout.isatty():
         yield
         return
     page = _Page()
     with contextlib.redirect_stdout(page):
         yield
-    click.echo_via_pager(page.getvalue())
+    text = page.getvalue()
+    if text.count("\n") < shutil.get_terminal_size().lines:
+        click.echo(text, nl=False)
+    else:
+        click.echo_via_pager(text)
 
 
 def _print_blocks(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> None:

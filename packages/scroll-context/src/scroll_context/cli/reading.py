@@ -216,11 +216,9 @@ def _show_events(
             print_event(log, event, False)
             faults += 1
     if not count:
-        of_session = f" of session {session!r}" if session else ""
-        raise UnknownSeq(
-            f"there is no event{of_session} with a seq in {lo}-{hi}; the log ends at "
-            f"{log.last_seq()}"
-        )
+        where = f" in session {session!r}" if session else ""
+        which = f"event {lo}" if lo == hi else f"event from {lo} to {hi}"
+        raise UnknownSeq(f"there is no {which}{where}; the log ends at {log.last_seq()}")
     if faults:
         raise click.exceptions.Exit(1)
 

@@ -67,7 +67,7 @@ def sessions(
             ]
         )
     elif infos:
-        with paged(len(infos) + 1):
+        with paged():
             _print_sessions(infos, titles)
     else:
         note("no session matches")
