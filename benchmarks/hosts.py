@@ -22,7 +22,17 @@ TESTS = CORE / "tests/hosts"
 
 # Each is an extra of the core and a test file; an adapter has a module of `scroll_context.hosts` and
 # a host in testing/ too.
-FRAMEWORKS = ("agentscope", "langchain", "openai_agents", "smolagents", "telemetry")
+FRAMEWORKS = (
+    "agentscope",
+    "claude_agent_sdk",
+    "inspect_ai",
+    "langchain",
+    "openai_agents",
+    "smolagents",
+    "telemetry",
+)
+# The adapter of the Claude Agent SDK uses the importer of this distribution.
+BESIDE = {"claude_agent_sdk": ROOT / "packages/scroll-assistants"}
 TOOLS = ("opentelemetry-sdk>=1.45", "hypothesis>=6.170", "pytest>=9.2", "pytest-xdist>=3.8")
 
 
@@ -48,6 +58,8 @@ def install(framework: str, version: str) -> Path:
         return python
     venv.create(folder, clear=True, with_pip=True)
     core = ["--editable", f"{CORE}[{extra(framework)}]"]
+    if framework in BESIDE:
+        core += ["--editable", str(BESIDE[framework])]
     command = [python, "-m", "pip", "install", "--quiet", *core, *TOOLS, *requirements]
     subprocess.run(command, check=True, cwd=ROOT)
     # Written at the end, so that an install that failed is not taken for one.

@@ -183,6 +183,10 @@ class ScenarioHost:
     def load(self, file: Path) -> None:
         self.messages = pickle.loads(file.read_bytes())
 
+    def work_for(self, steps: int) -> None:
+        """Work for so many steps."""
+        work(self, steps // 4)
+
     # what the fake model uses -------------------------------------------------------------------
 
     def play(self, request: list[Sent]) -> Play:
@@ -406,7 +410,7 @@ def work_until_killed(module: str, folder: Path) -> None:
 
 def tokens_sent(host: ScenarioHost, steps: int = 200) -> int:
     """Estimated tokens of all requests of a run with so many steps."""
-    work(host, steps // 4)
+    host.work_for(steps)
     assert len(host.requests) == steps
     return sum(text_tokens(request) for request in host.requests)
 

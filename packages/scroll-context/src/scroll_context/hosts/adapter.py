@@ -13,16 +13,16 @@ import base64
 import binascii
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self, Unpack
+from typing import Any, ClassVar, Protocol, Self, TypeVar, Unpack
 
 from scroll_context.errors import BadInput
 from scroll_context.messages import Media, ToolCall, ToolSpec
 from scroll_context.models.overflow import has_overflow_phrase
 from scroll_context.models.protocol import DEFAULT_WINDOW
 from scroll_context.recall.memory_tools import recall_tools, tool_specs
-from scroll_context.session.host import HostMessage, Layout
+from scroll_context.session.host import Drop, HostMessage, Insert, Keep, Layout, Replace
 from scroll_context.session.prompt import exec_spec, system_prompt
 from scroll_context.session.session import FollowOptions, Session, SessionParts
 from scroll_context.store import Store
@@ -44,7 +44,26 @@ class Adapter(Protocol):
     executes: ClassVar[bool]
 
 
-class HostAdapter:
+class Closing:
+    """Closes what an adapter opened: with `close`, with `with`, or at the end of Python.
+
+    `_close` is the finalizer that does it, which runs once.
+    """
+
+    _close: "weakref.finalize[..., Any]"
+
+    def close(self) -> None:
+        """Close what this adapter opened."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class HostAdapter(Closing):
     """A session under a framework.
 
     `place` is a path or an address, a Store, or an open Session. With a path or a Store, the
@@ -97,16 +116,6 @@ class HostAdapter:
             own = self.session.environment.toolbox.tools
             self.session.add_tools(tool for tool in recalls if tool.name not in own)
 
-    def close(self) -> None:
-        """Close what this adapter opened."""
-        self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     # for the framework's request ----------------------------------------------------------------
 
     @property
@@ -156,6 +165,39 @@ class HostAdapter:
 
 
 # for the objects of a framework --------------------------------------------------------------------
+
+
+AnyMessage = TypeVar("AnyMessage")
+
+
+def applied(
+    layout: Layout,
+    messages: Sequence[AnyMessage],
+    *,
+    inserted: Callable[[str], AnyMessage],
+    replaced: Callable[[AnyMessage, Replace], AnyMessage],
+    without_reasoning: Callable[[AnyMessage], AnyMessage],
+) -> list[AnyMessage]:
+    """The messages to send: the framework's own objects wherever nothing is folded.
+
+    For frameworks in which each message of the list is one `HostMessage`.
+    """
+    sent: list[AnyMessage] = []
+    for item in layout:
+        match item:
+            case Insert():
+                sent.append(inserted(item.text))
+            case Keep(thinking=True):
+                sent.append(messages[item.index])
+            case Keep():
+                sent.append(without_reasoning(messages[item.index]))
+            case Replace():
+                sent.append(replaced(messages[item.index], item))
+            case Drop():
+                pass
+    if layout.tail:
+        sent.append(inserted(layout.tail))
+    return sent
 
 
 def is_head(message: HostMessage) -> bool:

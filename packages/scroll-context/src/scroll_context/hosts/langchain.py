@@ -38,13 +38,14 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from scroll_context.contents import Usage
 from scroll_context.hosts.adapter import (
     HostAdapter,
+    applied,
     is_overflow_error,
     joined,
     media_of_base64,
 )
 from scroll_context.messages import Media, Thinking, ToolCall, ToolSpec
 from scroll_context.models.protocol import Reply
-from scroll_context.session.host import Drop, HostMessage, Insert, Keep, Layout, Replace
+from scroll_context.session.host import HostMessage, Layout, Replace
 
 MEDIA_BLOCKS = ("image", "audio", "video", "file")
 REASONING_BLOCKS = ("reasoning", "thinking", "redacted_thinking", "reasoning_content")
@@ -202,22 +203,13 @@ def reply(message: AIMessage) -> Reply:
 
 def apply(layout: Layout, messages: Sequence[BaseMessage]) -> list[Any]:
     """The messages to send: LangChain's own objects wherever nothing is folded."""
-    sent: list[BaseMessage] = []
-    for item in layout:
-        match item:
-            case Insert():
-                sent.append(HumanMessage(content=item.text))
-            case Keep(thinking=True):
-                sent.append(messages[item.index])
-            case Keep():
-                sent.append(_without_reasoning(messages[item.index]))
-            case Replace():
-                sent.append(_replaced(messages[item.index], item))
-            case Drop():
-                pass
-    if layout.tail:
-        sent.append(HumanMessage(content=layout.tail))
-    return sent
+    return applied(
+        layout,
+        messages,
+        inserted=lambda text: HumanMessage(content=text),
+        replaced=_replaced,
+        without_reasoning=_without_reasoning,
+    )
 
 
 def _replaced(message: BaseMessage, item: Replace) -> BaseMessage:
