@@ -29,7 +29,6 @@ from msgspec.structs import replace
 from scroll_assistants.importers.records import Format, placed
 from scroll_context.errors import BadInput
 from scroll_context.importing import records
-from scroll_context.importing.messages import call
 from scroll_context.importing.plain_files import is_plain_file, is_plain_folder, read_plain
 from scroll_context.importing.records import (
     BRANCH,
@@ -42,6 +41,7 @@ from scroll_context.importing.records import (
     RawMessage,
     fingerprint,
 )
+from scroll_context.importing.shapes import call
 from scroll_context.importing.text_files import document, not_json, text_lines, whole_text
 from scroll_context.origin import SPEAKER
 from scroll_context.text.json_bounds import bounded_loads

@@ -21,7 +21,6 @@ from scroll_assistants.importers.records import Format, placed
 from scroll_assistants.project import task_of
 from scroll_context.errors import BadInput
 from scroll_context.importing import records
-from scroll_context.importing.messages import call, result
 from scroll_context.importing.records import (
     COMPACTION,
     MALFORMED,
@@ -32,6 +31,7 @@ from scroll_context.importing.records import (
     RawMessage,
     fingerprint,
 )
+from scroll_context.importing.shapes import call, result
 from scroll_context.log.foreign import RESERVED_KINDS
 from scroll_context.text.json_bounds import bounded_loads
 

@@ -27,7 +27,6 @@ from scroll_assistants.importers.records import Format, placed
 from scroll_assistants.project import task_of
 from scroll_context.errors import BadInput
 from scroll_context.importing import records
-from scroll_context.importing.messages import call, response_item, result
 from scroll_context.importing.plain_files import read_plain
 from scroll_context.importing.records import (
     COMPACTION,
@@ -37,6 +36,7 @@ from scroll_context.importing.records import (
     State,
     fingerprint,
 )
+from scroll_context.importing.shapes import call, response_item, result
 
 LineReader = Callable[[RawMessage, State, Path], Iterator[RawMessage]]
 """Yields the messages of a line and may change the state, which is {} before the first line."""

@@ -28,34 +28,10 @@ from scroll_context.events import BOOKKEEPING, STORE_SESSION, Draft, Event, Kind
 from scroll_context.ids import text_id
 from scroll_context.log.lease import AnyLease
 from scroll_context.log.log import EventLog
+from scroll_context.log.metadata_names import RESERVED, SET_ASIDE, STRUCTURE
 from scroll_context.log.readers import PAGE
 from scroll_context.log.redact import Redactor
-from scroll_context.origin import DAMAGED, NOT_IMPORTED_SQL, UNREDACTED, Origin
-
-SET_ASIDE = "set_aside"
-"""Where a foreign event keeps metadata under names that Scroll gives a meaning to."""
-
-PAYLOAD_MISSING = "payload_missing"
-"""Set for an event of a foreign export that names a body and does not bring it: it has none here.
-"""
-
-RESERVED = frozenset(
-    """
-    altered at_seq captured context digest earlier echo erased hash host_id imported kind lost
-    moved_from named_there plan renderer replaced_surrogates retraction rule session_id settings
-    spans tools unredacted upto window wire wire_seq
-    """.split()
-) | {DAMAGED, PAYLOAD_MISSING, SET_ASIDE}
-"""Names in the metadata of events that no import may use."""
-
-STRUCTURE = frozenset(
-    """
-    bound bytes continues cost cut effects inside_cell made_from seqs tokens tool_calls unknown
-    usage
-    """.split()
-)
-"""Names that describe how the events of a session hang together. Only an export of a store has
-them, with addresses that were changed to match; in any other file they are set aside as well."""
+from scroll_context.origin import NOT_IMPORTED_SQL, UNREDACTED, Origin
 
 NOTE = "note"
 """The kind of what an assistant noted with the MCP tool of that name; the hand-over shows it."""
@@ -67,7 +43,7 @@ _OWN_SESSIONS = ("notes-", "mcp-")
 """How the names of sessions begin that the doors of Scroll keep for themselves."""
 
 LONGEST_LABEL = 10_000
-"""The most characters in a role, a kind, a tool name and the like."""
+"""The most characters in a role, a kind, a tool name or another label."""
 
 LONGEST_CONTENT = 256 << 20
 """The most characters in an event, and the most bytes in its body."""
@@ -171,7 +147,7 @@ class HeldLeases:
 
     @property
     def epochs(self) -> Mapping[str, int | None]:
-        """What a server checks with each append, by session."""
+        """The tokens that a server checks with each append, by session."""
         return {session: lease.epoch for session, lease in self._held.items()}
 
     def hold(self, sessions: set[str]) -> None:

@@ -45,7 +45,6 @@ from scroll_context.log.chain import GENESIS, expected
 from scroll_context.log.columns import COLUMNS, TableRow
 from scroll_context.log.foreign import (
     NOTE,
-    PAYLOAD_MISSING,
     ForeignWriter,
     HeldLeases,
     Piece,
@@ -53,6 +52,7 @@ from scroll_context.log.foreign import (
     is_reserved_session,
 )
 from scroll_context.log.log import EventLog
+from scroll_context.log.metadata_names import PAYLOAD_MISSING, SEQ_LIST_NAMES, SEQ_NAMES
 from scroll_context.log.payloads import PayloadStore, hashed
 from scroll_context.log.readers import PAGE
 from scroll_context.log.references import remove_unnamed
@@ -395,10 +395,10 @@ def _readdressed(event: AnyEvent, address: Address, text: Callable[[AnyEvent], s
     if event.reply_to is not None:
         values["reply_to"] = address(event.reply_to)
     metadata = dict(event.metadata)
-    for field in ("inside_cell", "upto", "at_seq", "wire_seq"):
+    for field in SEQ_NAMES:
         if isinstance(metadata.get(field), int):
             metadata[field] = address(metadata[field])
-    for field in ("seqs", "made_from"):
+    for field in SEQ_LIST_NAMES:
         if isinstance(metadata.get(field), list):
             metadata[field], is_complete = _packed(metadata[field], address)
             if not is_complete:
