@@ -1,6 +1,6 @@
 """HTTP connections of the two servers, the inspector and the MCP server: each has its deadlines.
 
-uvicorn ends a connection that is idle between two requests. It waits for ever for a peer that sends
+uvicorn ends a connection that is idle between two requests. It waits forever for a peer that sends
 half a request, that never reads its answer, or that has vanished. Here each of these has a
 deadline. Near the limit of connections, the oldest one that asks for nothing makes room, so that
 strangers without a token keep nobody out. A stream that is being read (live pages, MCP) may last as
@@ -18,7 +18,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 # The head of a request must be complete so long after the connection or its first byte, the body so
-# long after the head. A reader that takes nothing of an answer for STALL_SECONDS is cut off.
+# long after the head. A reader that reads no byte of an answer for STALL_SECONDS is disconnected.
 HEADER_SECONDS = 10.0
 BODY_SECONDS = 60.0
 STALL_SECONDS = 60.0
@@ -66,7 +66,7 @@ class TimedProtocol(H11Protocol):
             self._stalled = None
 
     def _make_room(self) -> None:
-        """Near the limit, close the oldest connection without a request under way.
+        """Near the limit, close the oldest connection without a running request.
 
         Those that never sent a complete request go first.
         """
@@ -87,7 +87,7 @@ class TimedProtocol(H11Protocol):
             min(candidates, key=lambda other: other._connected_at).transport.abort()
 
     def _watch(self) -> None:
-        """Give the request that is under way its deadline; bytes that trickle in do not move it."""
+        """Give the running request its deadline; bytes that trickle in do not move it."""
         state = self.conn.their_state
         if state is self._state:
             return

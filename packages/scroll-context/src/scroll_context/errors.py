@@ -3,8 +3,8 @@
     ScrollError
     ├── BadInput ── UnreadableMessages
     ├── StoreError
-    │   ├── NotAStore · StoreUnsafe · StoreTooNew · StoreTooOld · StoreReadOnly · StoreLocked · StoreFull
-    │   ├── StoreDamaged · StoreClosed
+    │   ├── NotAStore · StoreUnsafe · StoreTooNew · StoreTooOld · StoreReadOnly
+    │   ├── StoreLocked · StoreFull · StoreDamaged · StoreClosed
     │   ├── StoreUnreachable · SessionBusy · SessionFenced · UnknownSeq · UnknownSession
     │   └── IndexUnavailable · PayloadMissing · PayloadDamaged
     ├── QueryRefused ── QueryLimit
@@ -92,7 +92,7 @@ class StoreLocked(StoreError):
 
 
 class StoreFull(StoreError):
-    """The device has no room; what was acknowledged is kept."""
+    """The device has no room; acknowledged events are kept."""
 
 
 class StoreDamaged(StoreError):
@@ -138,7 +138,7 @@ class UnknownSession(StoreError):
 
 
 class PayloadMissing(StoreError):
-    """The payload file of an event is gone; its preview remains."""
+    """The payload file of an event is missing; its preview remains."""
 
 
 class PayloadDamaged(StoreError):
@@ -188,7 +188,7 @@ class ModelError(ScrollError):
 
 
 class ModelUnavailable(ModelError):
-    """The provider failed for now; `retry_after` is how many seconds it asks to wait, when it says."""
+    """The provider failed for now; `retry_after` is the wait that it asks for, in seconds."""
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)

@@ -8,7 +8,7 @@ import struct
 IMAGE_TOKENS = 1_600
 """The most that an image costs, and what one costs whose size is not known."""
 FILE_TOKENS = 3_000
-"""What a file that is not text is taken to cost. The provider's count corrects it."""
+"""The assumed cost of a file that is not text. The provider's count corrects it."""
 
 
 def media_tokens(media_type: str, size: int, width: int = 0, height: int = 0) -> int:

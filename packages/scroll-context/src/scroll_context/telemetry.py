@@ -4,7 +4,8 @@
 
 The spans are made from the events of the session as they are recorded, and carry their times, so
 nothing in a session depends on this module. They follow the GenAI semantic conventions, which are
-still in development, in the version named by `SCHEMA`. Texts are not exported unless `content=True`.
+still in development, in the version named by `SCHEMA`. Texts are not exported unless
+`content=True`.
 
 Spans: `invoke_agent` from a user's message to the reply that makes no calls; `chat MODEL` from a
 request to its reply; `execute_tool NAME` for cells and for tools that the session carries out;

@@ -1,8 +1,8 @@
 """Host work on behalf of a cell: it ends with the cell, and at a deadline.
 
 A cell can start work on the host that outlives its own interest in the answer: a scan of the
-whole log, a body of gigabytes, a query. Threads cannot be stopped from outside, so long work asks
-`check` now and then, wherever it is: between pages of the log, pieces of a body, turns of an
+complete log, a body of gigabytes, a query. Threads cannot be stopped from outside, so long work
+asks `check` now and then, wherever it is: between pages of the log, pieces of a body, turns of an
 extract. A thread that works for no cell (the command line, an import) has no `Work`, and `check`
 does nothing there.
 

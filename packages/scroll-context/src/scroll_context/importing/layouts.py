@@ -19,8 +19,9 @@ from msgspec.structs import replace
 from scroll_context.errors import BadInput
 from scroll_context.events import Progress
 from scroll_context.importing import records, text_files
-from scroll_context.importing.messages import SourceKeys, as_message, pieces
+from scroll_context.importing.messages import SourceKeys, pieces
 from scroll_context.importing.records import Fault, Imported, ImportReport, Labels, RawMessage
+from scroll_context.importing.shapes import as_message
 from scroll_context.importing.text_files import Line, Position, document, text_lines
 from scroll_context.log.foreign import Piece, check_foreign
 from scroll_context.plugins import entry_points
@@ -235,7 +236,7 @@ def _json_document(path: Path, labels: Labels, _: Position | None) -> Iterator[R
 
 
 def _export(_path: Path, _labels: Labels, _: Position | None) -> Iterator[RawMessage | Fault]:
-    raise BadInput("an export is read as a whole, by upkeep/merge.py")
+    raise BadInput("an export is read completely, by upkeep/merge.py")
 
 
 JSONL = Layout(name="jsonl", described="JSON Lines", read=_json_lines)

@@ -1,7 +1,7 @@
 """Importing a file into a store: completely or not at all, and only once.
 
-A file is read twice, unless it is small. The first pass only looks for faults; unless they may be
-skipped, one fault is enough and nothing of the file is imported. The second pass appends in
+A file is read twice, unless it is small. The first pass only searches for faults; unless they may
+be skipped, one fault is enough and nothing of the file is imported. The second pass appends in
 batches. A run that is killed between two batches is completed by running it again, since recorded
 events are recognised by their source keys.
 

@@ -1,8 +1,8 @@
-"""Text files and JSON files: their lines, the whole of one, and the messages in JSON.
+"""Text files and JSON files: their lines, their complete text, and the messages in JSON.
 
 UTF-8 with or without a byte order mark, and UTF-16 and UTF-32 with one, are read. Anything else is
 a fault, never a guess: a guessed encoding would write wrong words into a history that cannot be
-changed. Memory grows with one line, or with the whole text where a function returns that.
+changed. Memory grows with one line, or with the complete text where a function returns that.
 
 A JSON file has one value a line, or one in all; a value is a message, a conversation, or a list of
 either. A conversation names its session, or gets a name from its first message.
@@ -22,8 +22,9 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.importing import records
-from scroll_context.importing.messages import is_prompt, messages_in
+from scroll_context.importing.messages import is_prompt
 from scroll_context.importing.records import Fault, Labels, RawMessage, fingerprint
+from scroll_context.importing.shapes import messages_in
 from scroll_context.text.json_bounds import TooManyValues, bounded_loads, most_in_document
 
 _MARKS = (
@@ -226,7 +227,7 @@ def with_lines(content: str) -> Placed | list[Placed]:
     """The elements of a JSON list, each with its line; or the only value with its line.
 
     The `messages` of that value have their lines too. The json module reports the places of
-    mistakes, and not of values, so these are looked for afterwards.
+    mistakes, and not of values, so these are searched for afterwards.
     """
     value = document(content) if content.strip() else []
     start = _behind_space(content, 0)

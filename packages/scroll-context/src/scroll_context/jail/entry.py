@@ -21,12 +21,11 @@ is declared. It refuses files outside, network, programs, processes and signals 
 no supervisor: threads, memory and the size of the scratch folder are not limited, and `guarantees`
 says so.
 
-`examine` builds each tier of the platform whole in a throwaway process, probes included; nothing is
-concluded from version numbers, and asking for parts is not enough: some systems let `unshare`
-succeed and refuse every mount that follows. The throwaway process is a fresh interpreter, because
-the caller may have threads and a fork of those is not safe. A report is plain data: the command
-line prints it or gives it out as JSON.
-"""
+`examine` builds each tier of the platform completely in a throwaway process, probes included;
+nothing is concluded from version numbers, and asking for parts is not enough: some systems let
+`unshare` succeed and refuse every mount that follows. The throwaway process is a fresh interpreter,
+because the caller may have threads and a fork of those is not safe. A report is plain data: the
+command line prints it or gives it out as JSON."""
 
 from __future__ import annotations
 
@@ -216,7 +215,7 @@ def _check_spec(spec: JailSpec, full: bool) -> None:
 
 
 def _environment(spec: JailSpec) -> dict[str, str]:
-    """What libraries look for: a home, and how many threads they may start by themselves."""
+    """Variables that libraries read: a home, and how many threads they may start."""
     workers = str(max(1, min(os.cpu_count() or 1, spec.limits.threads // 4)))
     pools = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_MAX_THREADS")
     return linux.home_in(spec.scratch) | dict.fromkeys(pools, workers)

@@ -1,10 +1,10 @@
-"""What the jail does to its own process: what it must not keep, what it may use, and which paths it
+"""The jail's work on its own process: what it must not keep, what it may use, and which paths it
 can see.
 
 Descriptors, environment, capabilities and an orphan's life are inherited and must go. Limits are
 the kernel's own counters: RLIMIT_DATA gives a clean MemoryError and keeps the namespace. Code that
 wants to can get around it (write to memory, then make it read-only: it no longer counts), so
-RLIMIT_AS bounds the whole address space and the supervisor watches the resident size. RLIMIT_CPU
+RLIMIT_AS bounds the complete address space and the supervisor watches the resident size. RLIMIT_CPU
 counts over the life of a process, so there is a budget: the hard limit stays open, because lowering
 it could not be undone without privileges, and the host moves the soft one.
 

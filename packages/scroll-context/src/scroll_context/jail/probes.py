@@ -52,7 +52,7 @@ class Targets(NamedTuple):
 
 
 def choose_targets(spec: JailSpec) -> Targets:
-    """Look for them while the process can still see the host."""
+    """Find them while the process can still see the host."""
     declared = [os.path.realpath(path) for path in (*spec.read_only, spec.scratch)]
 
     def outside(path: str) -> bool:

@@ -1,5 +1,5 @@
-"""What is allowed: the values of the jail, the paths that it declares, and the folder that a cell
-may write to.
+"""The permissions of a kernel: the values of the jail, the paths that it declares, and the folder
+that a cell may write to.
 
 A `JailSpec` goes in and an `Enforcement` comes out. Both are plain data that crosses the wire
 between host, fork server and worker, so that the host can compare what it required with what the
@@ -45,7 +45,7 @@ ALLOW_UNSANDBOXED = "SCROLL_ALLOW_UNSANDBOXED"
 
 
 class JailLimits(msgspec.Struct, frozen=True):
-    """What one kernel may use.
+    """The resources of one kernel.
 
     `cpu_seconds` is per cell: the host renews it with `set_cpu_budget`.
     """
@@ -58,7 +58,8 @@ class JailLimits(msgspec.Struct, frozen=True):
 
 
 class JailSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What the jailed process may reach: `read_only` paths, one `scratch` folder, and nothing else.
+    """The files that the jailed process may reach: `read_only` paths, one `scratch` folder, and
+    nothing else.
 
     `scratch` is an absolute path. In tier `full` a private tmpfs appears there, and the host's
     folder of that name is neither needed nor visible; in the other tiers it is a folder of the host
@@ -84,7 +85,7 @@ class Guarantee(msgspec.Struct, frozen=True):
 
 
 class Enforcement(msgspec.Struct, frozen=True):
-    """What really holds in this process. `pid` is its number as the host sees it."""
+    """The guarantees that hold in this process. `pid` is its number as the host sees it."""
 
     tier: Tier
     pid: int
@@ -107,8 +108,8 @@ _USE_FULL = "Use tier 'full': allow unprivileged user namespaces."
 _USE_A_JAIL = "Use Linux 5.13 or newer with landlock, tier 'full' or 'kernel-only'."
 _HIDDEN = "mount namespace: no other path has a name"
 
-# What enforces each guarantee in the tiers full, kernel-only and seatbelt; nothing where it is not
-# promised.
+# The mechanism of each guarantee in the tiers full, kernel-only and seatbelt; nothing where it is
+# not promised.
 _MECHANISMS = {
     "read outside": (f"{_HIDDEN}; {{landlock}}", "{landlock}", "sandbox profile"),
     "write outside": (
@@ -195,7 +196,7 @@ _YOUNG = 60.0
 
 @functools.cache
 def default_read_only() -> tuple[str, ...]:
-    """What the interpreter needs at run time, and no installed package."""
+    """The paths that the interpreter needs at run time, and no installed package."""
     # Imported here and below, because workers import this module too and start faster without.
     import sysconfig
 

@@ -1,14 +1,13 @@
 """The supervisor: the process between the host and the jailed one, which watches and mirrors it.
 
-`split` forks. The child goes on into the jail; the parent stays outside as the supervisor, without
-capabilities, with no descriptor but its own few, and never runs model code. It answers the kernel
-each time the jailed process wants a thread (RLIMIT_NPROC does nothing for uid 0, and counts all of
-a user's processes for others). It kills a process whose memory outgrows the limit by tricks, whose
-first thread has ended so that nothing can be seen of it, or that goes on after its processor time
-is used up. Where no tmpfs bounds the scratch folder, it stops growth past the limit by moving
-RLIMIT_FSIZE. It dies with its parent, the jailed process dies with it, and it ends as the jailed
-process ended.
-"""
+`split` forks. The child continues into the jail; the parent stays outside as the supervisor,
+without capabilities, with no descriptor but its own few, and never runs model code. It answers the
+kernel each time the jailed process wants a thread (RLIMIT_NPROC does nothing for uid 0, and counts
+all of a user's processes for others). It kills a process whose memory outgrows the limit by tricks,
+whose first thread has ended so that nothing can be seen of it, or that continues after its
+processor time is used up. Where no tmpfs bounds the scratch folder, it stops growth past the limit
+by moving RLIMIT_FSIZE. It dies with its parent, the jailed process dies with it, and it ends as the
+jailed process ended."""
 
 from __future__ import annotations
 
@@ -64,7 +63,7 @@ class Link(NamedTuple):
         socket.send_fds(self.control, [b"listener"], [listener])
         os.close(listener)
         if not self.control.recv(1):
-            raise OSError("the supervisor is gone")
+            raise OSError("the supervisor has ended")
         self.control.close()
 
 
@@ -160,7 +159,7 @@ class _Watch:
                     raise
 
     def _answer(self, listener: int) -> None:
-        """Let one `clone` go on, or make it fail as it does when a system is out of threads."""
+        """Let one `clone` continue, or make it fail as it does when a system is out of threads."""
         request = bytearray(_NOTIFICATION_BYTES)
         threads = self._threads()
         granted = threads < self._limits.threads

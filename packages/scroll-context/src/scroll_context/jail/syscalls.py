@@ -256,7 +256,7 @@ def _unless_bits(argument: int, bits: int) -> Program:
 
 
 def _unless_among(argument: int, values: tuple[int, ...], verdict: Instruction) -> Program:
-    """Go on when the argument is one of the values, else end with the verdict."""
+    """Continue when the argument is one of the values, else end with the verdict."""
     tests = [Instruction(_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values)]
     return [_low(argument), *tests, verdict]
 
@@ -303,7 +303,7 @@ def _mmap_rule() -> Program:
 
 
 def _rules(pid: int) -> dict[str, Program]:
-    """What each checked call may do. `pid` is this process as it sees itself."""
+    """The permissions of each checked call. `pid` is this process as it sees itself."""
     own = (0, pid)
     # The worker has set these handlers for good. They may only be read.
     fixed_handlers = (signal.SIGINT, signal.SIGXCPU)
@@ -337,7 +337,7 @@ def _rules(pid: int) -> dict[str, Program]:
 
 
 def allow_list(arch: str, pid: int) -> Program:
-    """The whole filter.
+    """The complete filter.
 
     Calls with rules come first: the kernel caches the verdict of the others.
     """

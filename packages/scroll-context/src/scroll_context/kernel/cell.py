@@ -97,9 +97,8 @@ class Output:
 class _Sink(io.BufferedIOBase):
     """The binary end under a text stream; `sys.stdout.buffer.write` lands here as well.
 
-    With a mark, as for standard error, each line starts with it, and only whole lines are passed on
-    before `finish`.
-    """
+    With a mark, as for standard error, each line starts with it, and only complete lines are passed
+    on before `finish`."""
 
     def __init__(self, output: Output, mark: bytes = b"") -> None:
         self._output = output
@@ -161,7 +160,7 @@ class Streams:
 
 
 def _text_stream(sink: _Sink) -> io.TextIOWrapper:
-    # Lone surrogates are printed as escapes: what leaves the worker is always UTF-8.
+    # Lone surrogates are printed as escapes: all output of the worker is UTF-8.
     return io.TextIOWrapper(
         cast(BinaryIO, sink),
         encoding="utf-8",
@@ -287,7 +286,7 @@ def bound_before_read(tree: ast.Module, names: Iterable[str], source: str) -> se
         # The text includes what precedes the statement, such as decorators.
         text = "\n".join(lines[begin - 1 : end])
         if lines and not any(name in text for name in undecided):
-            # Most statements are skipped so, without a look at their parts.
+            # Most statements are skipped here, without reading their parts.
             continue
         targets: list[ast.expr] = []
         if isinstance(statement, ast.Assign):
@@ -416,7 +415,7 @@ class CellRunner:
 
 
 def limit_of(error: BaseException) -> str:
-    """Which limit an exception stands for, or nothing."""
+    """The limit that an exception stands for, or nothing."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupt"
     if isinstance(error, CpuLimitExceeded):

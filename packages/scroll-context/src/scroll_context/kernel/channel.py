@@ -3,11 +3,11 @@
 There is no reading thread. A thread that waits also reads: the first one takes the socket, hands
 what arrives for others to them, and passes the turn on when it has its own. So an empty round trip
 costs no thread switch, and thirty threads of a cell can wait for thirty capabilities at once.
-Messages are sent whole, under a lock. An answer that no thread waits for any more is dropped.
+Messages are sent completely, under a lock. An answer that no thread waits for any more is dropped.
 
 SIGINT and SIGXCPU may come at any moment, but an exception is raised only in code that is not the
 worker's own: a frame of a module registered with `protect` is never interrupted, so messages on the
-wire stay whole and nothing is caught half done. The two exceptions to that are `window`, through
+wire stay intact and nothing is caught half done. The two exceptions to that are `window`, through
 which the worker does its own waiting, and `checkpoint`, which raises what was held back. Between
 cells signals end the threads that a cell left running.
 

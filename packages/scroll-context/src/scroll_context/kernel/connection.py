@@ -143,7 +143,7 @@ def _lost(error: EOFError | OSError) -> KernelDied:
 
 MAX_OPEN = 64
 MOST_SEQS = 100_000
-"""How many events that a cell read are remembered. An erasure looks for them."""
+"""How many events that a cell read are remembered. An erasure searches for them."""
 _MAX_REFUSALS = 1000
 # The time for all calls together that still run when the worker is closed.
 _LAST_SECONDS = 0.5
@@ -245,7 +245,7 @@ class Broker:
     def refuse(self, message: CallRequest, reason: str) -> None:
         """Answer a call without running it."""
         if len(self._refusals) >= _MAX_REFUSALS:
-            raise KernelDied("the kernel process goes on calling and does not read the answers")
+            raise KernelDied("the kernel process keeps calling and does not read the answers")
         self._refusals.append(CallRefusal(message.id, "RuntimeError", reason))
 
     def expire(self) -> None:
@@ -256,7 +256,7 @@ class Broker:
         now = time.monotonic()
         for ident in [ident for ident, call in list(self._open.items()) if call.deadline <= now]:
             if self._finish(ident, ()):
-                text = f"no answer within {self.seconds:g} s; what it started may still be running"
+                text = f"no answer within {self.seconds:g} s; the call may still be running"
                 self._refusals.append(CallRefusal(ident, "TimeoutError", text))
         while self._refusals and self._connection.try_send(self._refusals[0]):
             self._refusals.popleft()
@@ -305,7 +305,7 @@ class Broker:
             try:
                 with task[1].work.until_sent:
                     self._run(*task)
-            # A call without an answer would hold its cell for ever, so any error, such as too
+            # A call without an answer would hold its cell forever, so any error, such as too
             # little memory, ends the process. The thread that reads from the process sees the end.
             except BaseException:  # noqa: BLE001
                 self._process.kill()

@@ -1,4 +1,4 @@
-"""Which events each variable of a cell was computed from, by looking at its assignments.
+"""The events that each variable of a cell was computed from, according to its assignments.
 
 For display only: `ms.provenance` shows it. Erasure uses the host's record of everything that a cell
 was given (variables.py), which cannot miss anything; this can, where a value changes through

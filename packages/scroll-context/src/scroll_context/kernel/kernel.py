@@ -4,7 +4,7 @@ process.
 `Kernel` owns the lifetime: it starts a worker, runs cells in it, saves and restores its namespace,
 and replaces it when it had to be killed. It knows nothing of stores or models; what cells may reach
 arrives as `dispatch`, and where pickles are kept as `blobs`. All methods may be called from any
-thread; they take turns, except `interrupt`, which acts on the turn that is under way, and
+thread; they take turns, except `interrupt`, which acts on the current turn, and
 `known_variables`. No method waits without a deadline, whatever the model's code does.
 """
 
@@ -221,10 +221,10 @@ class Kernel:
             return self._names.digest(limit, "\n".join(heading))
 
     def save(self, full: bool = False) -> SaveReport:
-        """Pickle what may have changed since the last save, or, if `full`, look at everything.
+        """Pickle variables that may have changed since the last save, or, if `full`, check all.
 
         Raises KernelDied if the process is lost over it; the last save stays valid and the next
-        cell restores it. What the blob store raises is raised here; the last save stays valid then
+        cell restores it. An error of the blob store is raised here; the last save stays valid then
         as well, and the kernel lives on.
         """
         with self._turn:
@@ -458,7 +458,7 @@ class Kernel:
         done: Done,
         restore: RestoreReport | None,
     ) -> CellResult:
-        """What is known of a cell, however it ended."""
+        """The facts about a cell, however it ended."""
         duration = time.monotonic() - begun
         seqs, left_out, calls = worker.broker.take_seqs()
         left_out += max(0, len(seqs) - MAX_SEQS)

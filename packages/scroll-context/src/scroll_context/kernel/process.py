@@ -57,7 +57,7 @@ class Process:
         self.signal(signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill it, wait until it is gone, and close its descriptor."""
+        """Kill it, wait until it has ended, and close its descriptor."""
         if self.pid == 0:
             return
         self.kill()

@@ -1,10 +1,10 @@
-"""What host and worker say to each other: frames of bytes, the values in them, and two closed sets
+"""The protocol of host and worker: frames of bytes, the values in them, and two closed sets
 of messages.
 
 A frame is a four-byte big-endian length, then that many bytes of msgpack, over one stream socket.
 The reader treats what it reads as hostile: a length above the cap is refused before anything is
-allocated, a frame is handed out only whole, and no more than one frame is held at a time. Large
-frames are received in place.
+allocated, a frame is handed out only when complete, and no more than one frame is held at a time.
+Large frames are received in place.
 
 Values that cross between a cell and the host are JSON-like ones, bytes, dates and datetimes; and,
 to a cell only, data frames and arrays that the host has pickled.
@@ -71,8 +71,8 @@ class FrameReader:
         self._filled = 0
 
     def take(self) -> memoryview | bytearray | None:
-        """The next whole frame of what was received, valid until the next call; None when there is
-        none yet.
+        """The next complete frame of the received bytes, valid until the next call; None when there
+        is none yet.
 
         Raises ValueError on a length above the cap.
         """
@@ -132,7 +132,7 @@ _ADVICE = "pass text, numbers, bytes, dates, or lists and dicts of them"
 
 
 class Portable(msgspec.Struct, frozen=True):
-    """A value that `portable` has looked at already, and does not look at again."""
+    """A value that `portable` has checked already, and does not check again."""
 
     value: Any
 
@@ -167,7 +167,7 @@ def portable(value: Any) -> Any:
 
 
 def explain(error: UnicodeEncodeError) -> ValueError:
-    """What to tell the sender of text that cannot be encoded."""
+    """A text for the sender of text that cannot be encoded."""
     return ValueError(
         f"the text contains a lone surrogate ({error.object[error.start]!a}), which is not valid "
         "Unicode; send text.encode('utf-8', 'replace').decode() instead"
@@ -339,7 +339,7 @@ class WireMessage(msgspec.Struct, frozen=True, array_like=True):
     """The common form: a msgpack array that starts with the name of the message."""
 
 
-# What the host asks for.
+# The requests of the host.
 
 
 class KernelSettings(msgspec.Struct, frozen=True):
@@ -411,7 +411,7 @@ class CallRefusal(WireMessage, frozen=True, tag="refusal"):
 ToWorker = Prepare | Execute | Describe | Save | Load | CallReply | CallRefusal
 
 
-# What the worker says.
+# The messages of the worker.
 
 
 class Ready(WireMessage, frozen=True, tag="ready"):

@@ -86,7 +86,7 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 class RestoreReport(msgspec.Struct, frozen=True):
-    """What a restore brought back.
+    """The result of a restore.
 
     `restored` is as it was. `stale` is back as well, but without later changes, or it is not known
     whether there were any.
@@ -173,7 +173,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SaveReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a save found."""
+    """The result of a save."""
 
     manifest: Manifest
     # Variables that were changed in place since the last save, without being bound again.
@@ -245,7 +245,7 @@ class MemoryBlobs:
         return self._blobs[digest]
 
 
-# what the model reads about a cell ----------------------------------------------------------------
+# a cell's output for the model --------------------------------------------------------------------
 
 _NAMES_SHOWN = 20
 _NAME_CHARS = 60
@@ -349,7 +349,7 @@ def host_names_are_back(names: tuple[str, ...]) -> str:
 
 
 def restored(report: RestoreReport) -> str:
-    """What a restart of the kernel brought back and what it did not."""
+    """The variables that a restart of the kernel brought back, and those that it did not."""
     lines = ["[the kernel was started again. What was saved is back:"]
     if report.restored or not report.stale:
         lines.append(

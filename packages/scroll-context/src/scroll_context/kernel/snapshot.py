@@ -1,4 +1,4 @@
-"""The variables of the namespace: what each looks like, how it is pickled, and how it comes back.
+"""The variables of the namespace: how each is described, pickled and restored.
 Worker only.
 
 `describe` gives the type, the shape or length, the size, and the value when it is small. It runs no
@@ -180,7 +180,7 @@ def _sized(value: Any, kind: type) -> tuple[str, int]:
 
 
 def _keys(value: dict[Any, Any]) -> str:
-    """The first keys of a dict, if all of them are text or whole numbers."""
+    """The first keys of a dict, if all of them are text or integers."""
     keys: list[str] = []
     try:
         for key in dict.__iter__(value):
@@ -302,7 +302,7 @@ _SECONDS = 0.02
 
 
 class _Sent(NamedTuple):
-    """What is known of a variable since it was last sent."""
+    """The facts about a variable since it was last sent."""
 
     digest: bytes
     group: tuple[str, ...]
@@ -317,7 +317,7 @@ class _Sent(NamedTuple):
 
 
 class Snapshots:
-    """What is known of each variable since it was last saved."""
+    """The facts about each variable since it was last saved."""
 
     def __init__(self, namespace: dict[str, Any], interrupts: Interrupts) -> None:
         self._namespace = namespace
@@ -357,7 +357,7 @@ class Snapshots:
                 unchecked += group
         self._sent = {name: state for name, state in self._sent.items() if name in variables}
         self._touched.clear()
-        # A thread that a cell left running may change anything after we have looked at it.
+        # A thread that a cell left running may change anything after it was checked.
         return tuple(variables) if len(_current_frames()) > 1 else tuple(unchecked)
 
     def forget(self) -> None:

@@ -1,4 +1,4 @@
-"""What the host knows of the namespace: each variable, the cell that bound it, the events behind
+"""The host's knowledge of the namespace: each variable, the cell that bound it, the events behind
 it, its save.
 
 The host records which events each cell was given; that is the authority. A name that a cell binds
@@ -111,7 +111,7 @@ _UNREADABLE = "its saved bytes cannot be read"
 
 
 class _Record(msgspec.Struct):
-    """What the host knows of one variable."""
+    """The host's knowledge of one variable."""
 
     variable: Variable
     # Cells whose events went into it.
@@ -446,7 +446,7 @@ class Namespace:
         """The variable list in about `limit` characters: data by use and size, then functions.
 
         Modules, None, empty values, loop variables and names that begin with an underscore are not
-        listed: they told a model nothing and took a third of the list.
+        listed: they did not help a model and took a third of the list.
         """
         data: list[Variable] = []
         callables: list[Variable] = []
@@ -573,7 +573,7 @@ class SavedPieces:
         self._data = bytearray()
         self._count = 0
         self.changed: list[str] = []
-        # What the blob store raised. The save must not be used then.
+        # An error of the blob store. The save must not be used then.
         self.trouble: Exception | None = None
 
     def take(self, message: Any) -> None:

@@ -151,7 +151,7 @@ class Worker:
         """The model's variables: not the interpreter's names, and not the host's unless they were
         overwritten.
 
-        A copy, because threads of a cell may go on changing the namespace.
+        A copy, because threads of a cell may keep changing the namespace.
         """
         items = [item for item in list(self._namespace.items()) if self._is_variable(*item)]
         return dict(items[:_NAMES])

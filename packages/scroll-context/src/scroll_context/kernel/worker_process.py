@@ -42,7 +42,7 @@ _LOOK_AGAIN_SECONDS = 1.0
 _CORES = os.cpu_count() or 1
 # The part of its processor time that a cell may be short of.
 _BUDGET_ERROR = 0.01
-# Room for marks and the like, which the worker does not count.
+# Room for marks and other text that the worker does not count.
 _PRINTED_SLACK = 1 << 20
 
 
@@ -110,7 +110,7 @@ class WorkerProcess:
         self._is_watched = self.enforcement.tier in ("full", "kernel-only")
 
     def interrupt(self) -> bool:
-        """Ask the request under way to stop; False when there is none. Any thread."""
+        """Ask the running request to stop; False when there is none. Any thread."""
         if not self._busy:
             return False
         self.stopped_for = self.stopped_for or "interrupted"
@@ -260,7 +260,7 @@ class WorkerProcess:
 
 
 class _IdleWatch:
-    """Calls a function when a deadline passes while no request is under way.
+    """Calls a function when a deadline passes while no request runs.
 
     Its thread starts with the first deadline. It is woken only for a deadline that is earlier than
     the one it waits for, so that a cell costs it nothing.
@@ -269,7 +269,7 @@ class _IdleWatch:
     def __init__(self, at_deadline: Callable[[], None]) -> None:
         self._at_deadline = at_deadline
         self._changed = threading.Condition()
-        # It is infinite while a request is under way.
+        # It is infinite while a request runs.
         self._deadline = math.inf
         self._wakes_at = math.inf
         self._thread: threading.Thread | None = None
@@ -309,7 +309,7 @@ class _IdleWatch:
                     self._at_deadline()
                     self._wakes_at = math.inf
                 elif self._wakes_at <= now:
-                    # A request is under way, or a later one has moved the deadline.
+                    # A request runs, or a later one has moved the deadline.
                     self._wakes_at = min(self._deadline, now + _LOOK_AGAIN_SECONDS)
                 self._changed.wait(min(self._wakes_at - now, threading.TIMEOUT_MAX))
 

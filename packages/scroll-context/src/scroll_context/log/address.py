@@ -1,10 +1,9 @@
 """Where a store is: a folder of this machine, or an address such as `postgresql://host/database`.
 
-The scheme of an address chooses the backend of the log (schemes.py). What an address means is the
-backend's business; this module knows only where its secrets stand: a password behind the user's
+The scheme of an address chooses the backend of the log (schemes.py). The meaning of an address is
+the backend's business; this module knows only where its secrets stand: a password behind the user's
 name, and the parameters in SECRETS. Every backend keeps to that, so an address can be printed
-without asking its backend.
-"""
+without asking its backend."""
 
 import re
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit

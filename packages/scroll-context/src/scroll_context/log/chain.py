@@ -1,7 +1,7 @@
 """The hash chain: each row's chain value covers the row and the chain value before it.
 
 A row that is changed, removed or slipped in breaks the chain at its seq. The chain is not keyed: it
-proves that the log is whole and unaltered against accident and against editing in place, not
+proves that the log is complete and unaltered against accident and against editing in place, not
 against somebody who rewrites the file from that point on. Compare `scroll stats` heads kept
 elsewhere to detect that.
 
@@ -34,7 +34,7 @@ Columns = Sequence[str | int | None]
 Row = Any
 """A `TableRow` (columns.py), in which damage may have left any type."""
 
-# What a leaf covers of a row: the columns between seq and chain.
+# A leaf covers these columns of a row: those between seq and chain.
 _COVERED = slice(1, 21)
 
 

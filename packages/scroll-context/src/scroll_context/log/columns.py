@@ -1,6 +1,6 @@
 """The columns of the event table, in their order, with names.
 
-`EventColumns` are those between seq and chain: what an event says, and what its hash covers.
+`EventColumns` are those between seq and chain: the event itself, which its hash covers.
 `TableRow` is a complete row. Both are plain tuples to SQLite and to MessagePack, so the order of
 the fields is part of the file format (docs/FORMAT.md).
 """
@@ -13,7 +13,7 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class EventColumns(NamedTuple):
-    """What an event says: the columns between seq and chain."""
+    """An event itself: the columns between seq and chain."""
 
     session_id: str
     agent_id: str
@@ -71,7 +71,7 @@ class TableRow(NamedTuple):
 
     @property
     def columns(self) -> EventColumns:
-        """What the event says: the columns between seq and chain."""
+        """The event itself: the columns between seq and chain."""
         return EventColumns._make(self[1:21])
 
 

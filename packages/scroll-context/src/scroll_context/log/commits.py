@@ -6,7 +6,7 @@ next caller. Journals (journal.py) and direct appends (log.py) stand in the same
 sessions of a process share commits.
 
 A caller holds a ticket and leaves the queue whatever happens: an interrupt at any moment keeps
-nobody waiting for a caller that is gone.
+nobody waiting for a caller that has ended.
 """
 
 import threading
@@ -109,7 +109,7 @@ class GroupCommit:
         if enqueue is None:
             enqueue = self.enqueue
         # Not a context manager: an interrupt can come at the beginning of its `__exit__`, and then
-        # everybody would wait for a leader that is gone.
+        # everybody would wait for a leader that has ended.
         try:
             enqueue(ticket)
             self._wait(ticket)

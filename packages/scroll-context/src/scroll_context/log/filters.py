@@ -36,7 +36,7 @@ class FilterFields(TypedDict, total=False):
 
 
 class SearchFilters(msgspec.Struct, frozen=True, kw_only=True):
-    """What an event must satisfy besides the query and the grant.
+    """The conditions that an event must satisfy besides the query and the grant.
 
     The texts of one field are alternatives; fields are joined by AND. `role="user"` means the user
     of this store (origin.py). `seq_range` and the two dates are inclusive, and a date stands for

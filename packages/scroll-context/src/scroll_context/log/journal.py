@@ -5,7 +5,7 @@ said, calls and results, cells, snapshots, plans, notices. An append that return
 Appends come from any thread. They enter the log's queue (commits.py) under one lock, share a commit
 with whoever waits there, and each event is built from the row that was written. The view is given
 every event in the order of the log, before anybody else, so a view rebuilt from the log is the live
-one. Then come the observers: what one of them raises is logged and changes nothing.
+one. Then come the observers: an error of theirs is logged and changes nothing.
 
 The journal holds the session's lease (lease.py), so no other process and no other journal of this
 process writes the same session. It also counts the session's quota: work that would begin above it
@@ -40,7 +40,7 @@ _logger = logging.getLogger("scroll_context.journal")
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
-    """What one session may record. The defaults stop a runaway, not a long life.
+    """The amounts that one session may record. The defaults stop a runaway, not a long life.
 
     >>> from scroll_context import Quota, Session, SessionOptions, Store
     >>> from scroll_context.errors import QuotaReached
@@ -82,7 +82,7 @@ RESERVE = Quota(
 
 
 class Used(msgspec.Struct, kw_only=True):
-    """What a session has recorded so far."""
+    """The amounts that a session has recorded so far."""
 
     events: int = 0
     row_bytes: int = 0
@@ -255,7 +255,7 @@ class Journal:
             self.log.commits.enqueue(append.ticket)
 
     def _show_until(self, last: _Append | None = None) -> None:
-        """Show the view what was written, in order: up to one append, or everything under way."""
+        """Show the view the written events, in order: up to one append, or all that were begun."""
         with self._lock:
             while self._unseen and (last is None or last in self._unseen):
                 append = self._unseen[0]
@@ -359,7 +359,7 @@ class Journal:
         return unsubscribe
 
     def tell_all(self) -> None:
-        """Return when the observers have been told of every event so far.
+        """Return when the observers have received every event so far.
 
         An observer must not call this.
         """

@@ -41,7 +41,7 @@ NEWEST_ERASURE = (
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
-    """One session at a glance."""
+    """One session in a few numbers."""
 
     session_id: str
     agent_id: str

@@ -2,13 +2,13 @@
 
 A store may have arrived with a repository or an archive, or lie where others can write. So a part
 is used only if it is a plain file or folder and not a link, if it belongs to the user of this
-process or to root, and if no other user can write to it. Folders are looked at through a handle
+process or to root, and if no other user can write to it. Folders are checked through a handle
 that follows no link: the store and what lies directly in it when the store is opened, deeper parts
 when they are. Whatever fails is refused with `StoreUnsafe`, which names the remedy; nothing is
 changed.
 
 Owners tell users apart, not contents: files of a cloned repository belong to the user who cloned
-it. So clean-up code also looks at names (`is_made_by_us`), and nothing that a file of a store says
+it. So clean-up code also checks names (`is_made_by_us`), and nothing that a file of a store says
 is followed out of the store. docs/FORMAT.md describes the race that remains.
 """
 

@@ -1,7 +1,7 @@
 """Reading event rows straight from the pages of an SQLite file, without SQLite.
 
 A damaged file is one that SQLite refuses: a broken page near the root of the tree hides all that
-hangs below it. The leaves are still there. This reader looks at every page by itself, lays the
+hangs below it. The leaves are still there. This reader reads every page by itself, lays the
 committed frames of the write-ahead log over the file, and takes each table cell that decodes as an
 event row. It understands just enough of the file format for that: leaf cells, records, overflow
 chains, WAL frames. It judges nothing: the hash chain does.

@@ -394,7 +394,7 @@ class PayloadStore:
         return digest
 
     def _stored_pieces(self, digest: str) -> Iterator[bytes]:
-        """The body as it was put, in pieces, not verified as a whole."""
+        """The body as it was put, in pieces, not verified."""
         with self._open(digest) as file:
             while piece := file.read(CHUNK):
                 yield piece
@@ -495,7 +495,7 @@ def _pieces(body: IO[bytes] | Iterable[bytes]) -> Iterable[bytes]:
 
 
 class PayloadRef:
-    """What every handle has: where the body belongs, how large it is, and how it begins."""
+    """The base of every handle: where the body belongs, how large it is, and how it begins."""
 
     def __init__(self, event: Event, payload: Payload, payloads: PayloadStore) -> None:
         self.seq = event.seq

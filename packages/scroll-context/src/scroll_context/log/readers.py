@@ -12,7 +12,7 @@ from scroll_context.work import current as current_work
 # For ? and for :name; newer versions of sqlite3 refuse ?1.
 Values = Sequence[Any] | Mapping[str, Any]
 
-# How many steps SQLite's virtual machine takes, some 0.3 ms, between two looks at whether a query
+# How many steps SQLite's virtual machine takes, some 0.3 ms, between two checks whether a query
 # is still wanted.
 _STEPS = 20_000
 

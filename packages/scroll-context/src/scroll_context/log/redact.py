@@ -1,13 +1,13 @@
 """Redaction: secrets are replaced before an event is recorded, and found in what was recorded
 before.
 
-Secrets are found by their shape: the keys and tokens of many services, whole private keys,
+Secrets are found by their shape: the keys and tokens of many services, complete private keys,
 passwords and tokens in addresses, and lines of an `.env` file whose name says what they hold. JSON
 text is read too, where line breaks are written with a backslash. Guesses by entropy are left out:
 they take hashes for secrets. So a password in a sentence is not found.
 
-Nearly every text holds none. So all shapes are first looked for at once, loosely and in linear time
-(RE2); only a text with a suspect is gone through shape by shape.
+Nearly every text holds none. So all shapes are first searched for at once, loosely and in linear
+time (RE2); only a text with a suspect is searched shape by shape.
 
 A marker stands in the place of a secret: its kind and a fingerprint, keyed with a secret that lies
 outside the store (keys.py). Equal secrets have equal fingerprints, and nothing can be recovered

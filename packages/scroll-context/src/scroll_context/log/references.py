@@ -1,4 +1,4 @@
-"""Which payloads the events of a log name, and removing those that none names any more."""
+"""The payloads that the events of a log name, and the removal of those that none names."""
 
 import contextlib
 from collections.abc import Iterator, Sequence

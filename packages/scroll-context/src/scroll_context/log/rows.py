@@ -1,4 +1,4 @@
-"""Between values and rows: what a draft becomes in the event table, and back.
+"""Between values and rows: a draft as a row of the event table, and back.
 
 A draft is checked here, before it waits for the write lock, so that one caller's bad value never
 spoils a commit that others share. Text over the inline limit moves to a payload and leaves a

@@ -29,7 +29,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class StoreScheme(Protocol):
-    """What a package does with the addresses of its scheme."""
+    """The work of a package on the addresses of its scheme."""
 
     def check(self, address: str) -> None:
         """Raise BadInput for an address that is incomplete or wrong. Connects to nothing."""

@@ -64,7 +64,7 @@ class FileWriter:
         self.payloads = payloads
         self._lock_timeout = lock_timeout
         self._limits = limits
-        # Until then, the free space of the device need not be looked at again.
+        # Until then, the free space of the device need not be checked again.
         self._roomy_until = 0.0
 
     def write(self, rows: Sequence[tuple[PreparedRow, int | None]]) -> list[Written]:

@@ -1,9 +1,9 @@
-"""What the agent asks of a language model and what it gets back, for every provider.
+"""Requests to a language model and its replies, the same for every provider.
 
 A `Model` turns a `Request` into a `Reply`, synchronously: the caller's thread waits, receives the
 text as it is written through `on_text` (called in that same thread), and can stop waiting through
 `cancel`, through `timeout` or with Ctrl-C. Faults are the `ModelError` branch of the error tree and
-nothing else. A model keeps no conversation: everything it is told is in the request. Requests and
+nothing else. A model keeps no conversation: everything it reads is in the request. Requests and
 replies are values with one canonical JSON form (`messages.canonical`), so both can be logged and
 compared.
 
@@ -67,7 +67,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything a model is told for one reply.
+    """Everything that a model reads for one reply.
 
     >>> from scroll_context import Session, Store
     >>> with Store("chat.scroll", create=True) as store, Session.open(store) as session:
@@ -83,7 +83,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Spent(msgspec.Struct, kw_only=True):
-    """What replies have cost so far.
+    """The cost of the replies so far.
 
     Tokens are the provider's own count, so a request without a reply adds none.
     """
@@ -101,7 +101,7 @@ class Spent(msgspec.Struct, kw_only=True):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a model answered.
+    """The answer of a model.
 
     >>> from scroll_context.hosts import Reply, ToolCall
     >>> reply = Reply(tool_calls=(ToolCall("c1", "exec", {"source": "print(1)"}),))
@@ -146,7 +146,7 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """What to call the model in logs and prompts, such as `anthropic:claude-x`."""
+        """The name of the model in logs and prompts, such as `anthropic:claude-x`."""
 
     @property
     def window(self) -> int:
@@ -164,7 +164,7 @@ class Model(Protocol):
 
         `on_text` receives the visible text in pieces, in the calling thread; together they are
         `Reply.text`. Setting `cancel` makes the call raise `ModelCancelled` soon; `timeout` seconds
-        without a whole reply raise `ModelUnavailable`.
+        without a complete reply raise `ModelUnavailable`.
         """
 
 

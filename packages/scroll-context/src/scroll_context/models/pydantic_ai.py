@@ -1,7 +1,7 @@
 """Real models, through pydantic-ai's low-level model interface (not its agent).
 
 Imported only when a model is made: `scroll_context.models.connect` is the way in. Every request is
-streamed unless told otherwise, so that a reply can be shown as it is written and stopped in the
+streamed unless switched off, so that a reply can be shown as it is written and stopped in the
 middle; a stream that ends without saying why it ended was cut, and is an error rather than a short
 answer. The client libraries' own retries are off (`with_retries` is the one place for them).
 """
@@ -52,7 +52,7 @@ PROFILE = {
     "openai_chat_streaming_requires_finish_reason": True,
 }
 PROFILE_COMPATIBLE = {
-    # `max_tokens` is what self-hosted servers know
+    # Self-hosted servers know `max_tokens`.
     "openai_chat_supports_max_completion_tokens": False,
     "openai_chat_supports_multiple_system_messages": False,
 }

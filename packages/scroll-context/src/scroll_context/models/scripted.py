@@ -147,9 +147,8 @@ class ScriptedModel:
                 time.sleep(self._pace)
 
     def _usage(self, request: Request, reply: Reply) -> Usage:
-        """Tokens of this exchange; what repeats the start of the request before counts as read from
-        cache.
-        """
+        """Tokens of this exchange; text that repeats the start of the last request counts as read
+        from cache."""
         units = [
             canonical(request.tools),
             *(canonical(_unmarked(message)) for message in request.messages),

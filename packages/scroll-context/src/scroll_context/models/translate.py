@@ -68,7 +68,8 @@ def parameters(messages: Sequence[Message], tools: Iterable[ToolSpec]) -> ModelR
                 name=tool.name,
                 description=tool.description,
                 parameters_json_schema=tool.parameters,
-                # strict mode rewrites schemas; the model must see the one we hash and document
+                # Strict mode rewrites schemas; the model must see the one that is hashed and
+                # documented.
                 strict=False,
             )
             for tool in tools
@@ -98,7 +99,7 @@ def history(messages: Sequence[Message], provider: str) -> list[foreign.ModelMes
 
 
 def reply(response: foreign.ModelResponse, *, cost: float | None = None) -> Reply:
-    """What a model answered, in Scroll's terms."""
+    """The answer of a model, in Scroll's terms."""
     tags = ThinkTags()
     text = ""
     thinking: list[Thinking] = []
@@ -137,7 +138,7 @@ def reply(response: foreign.ModelResponse, *, cost: float | None = None) -> Repl
             cache_read_tokens=usage.cache_read_tokens,
             cache_write_tokens=usage.cache_write_tokens,
         ),
-        # a server may have words of its own for it, and a reply that was cut must not look whole
+        # A server may have its own words for it, and a reply that was cut must not look complete.
         finish_reason=response.finish_reason or FINISH_REASONS.get(reason.lower(), reason),
         model=response.model_name or "",
         cost=cost,
@@ -414,7 +415,7 @@ def _is_rejection(error: Exception, status: int | None) -> bool:
 
 
 def _error_text(error: Exception, secret: str) -> str:
-    """What the provider said, in one short line and without keys."""
+    """The provider's error text, in one short line and without keys."""
     body = getattr(error, "body", None)
     text = message_in(body) or (str(body) if body else str(error)) or type(error).__name__
     if len(secret) >= SHORTEST_SECRET:

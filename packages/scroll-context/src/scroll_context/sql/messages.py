@@ -1,4 +1,4 @@
-"""What the host and the worker of guarded SQL send each other, in the frames of the kernel's wire.
+"""Messages between the host and the worker of guarded SQL, in the frames of the kernel's wire.
 
 The host sends `Query`. The worker answers with `Ready` when its rows are up to date and the query
 begins, and then with one `Answer`. The host checks every answer against its type: SQLite may have
@@ -20,7 +20,7 @@ SqlValue = int | float | str | Blob | None
 
 
 class SqlLimits(msgspec.Struct, frozen=True):
-    """What one query may use."""
+    """The resources of one query."""
 
     seconds: float = 5.0
     rows: int = 1_000
@@ -41,7 +41,7 @@ class SqlLimits(msgspec.Struct, frozen=True):
 
 
 class SqlSettings(msgspec.Struct, frozen=True):
-    """The settings of a worker: what it may read, and what its queries may use."""
+    """The settings of a worker: the files it may read, and the resources of its queries."""
 
     uri: str
     folder: str
@@ -78,7 +78,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
     columns: list[str] = []
     rows: list[list[SqlValue]] = []
     cut: str = ""
-    """Which limit left rows out: `rows`, `bytes` or none."""
+    """The limit that left rows out: `rows`, `bytes` or none."""
     total: int | None = None
     has_blobs: bool = False
     error: str = ""

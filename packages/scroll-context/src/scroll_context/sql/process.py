@@ -21,7 +21,7 @@ WORKER_MODULE = "scroll_context.sql.worker"
 START_SECONDS = 60.0
 """How long a worker may take to start and to copy the rows of its grant, on a busy machine."""
 LOOK_SECONDS = 0.1
-"""The time between two looks at whether the cell that asked still waits."""
+"""The time between two checks whether the cell that asked still waits."""
 
 
 class SqlProcess:

@@ -94,7 +94,7 @@ def rewrite(sql: str) -> tuple[str, RowEvents]:
 
 
 def _events_of(tokens: Sequence[re.Match[str]]) -> tuple[RowEvents, int]:
-    """Which rows of the history a query returns, and where its FROM stands."""
+    """The rows of the history that a query returns, and the place of its FROM."""
     texts = [token.group().upper() for token in tokens]
     selects = texts.count("SELECT")
     if "FROM" not in texts and selects <= 1:

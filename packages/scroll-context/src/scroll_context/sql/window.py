@@ -103,7 +103,7 @@ class Window:
 
     @contextmanager
     def current(self, hidden: tuple[int, ...] | None) -> Iterator[None]:
-        """Bring the rows up to date; what runs inside sees exactly the grant."""
+        """Bring the rows up to date; a query inside sees exactly the grant."""
         self._trusted = True
         if hidden is not None:
             self._database.execute("DELETE FROM hidden_rows")
@@ -277,7 +277,7 @@ def _is_readable(table: str | None, column: str | None, base: str | None) -> boo
 
 
 def _size(value: object) -> int:
-    """What a value counts for in the size of a result."""
+    """The share of a value in the size of a result."""
     if isinstance(value, str):
         return len(value)
     return len(value.data) if isinstance(value, Blob) else 8

@@ -30,7 +30,7 @@ class Wire:
         self._poll.register(sock, select.POLLIN)
 
     def receive(self) -> Query | None:
-        """The next query; None when the host is gone, or sent nothing for as long as it may."""
+        """The next query; None when the host has ended, or sent nothing for as long as it may."""
         while (frame := self._reader.take()) is None:
             if not self._poll.poll(self._limits.idle * 1000):
                 return None

@@ -49,7 +49,7 @@ def _text(value):
 
 
 class AskBudget(msgspec.Struct, frozen=True):
-    """What the asking of one session may cost."""
+    """The most that `ask` may cost one session."""
 
     calls: int = 200
     tokens: int = 1_000_000

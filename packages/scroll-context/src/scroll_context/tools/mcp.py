@@ -422,7 +422,7 @@ def _sdk() -> Any:
 
 
 def _is_lost(error: BaseException) -> bool:
-    """Whether an error says that the connection is gone, rather than that the server answered."""
+    """Whether an error says that the connection is lost, rather than that the server answered."""
     from mcp import MCPError
     from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST
 

@@ -228,7 +228,7 @@ class Recorder:
 
 
 def _simplified(result: Plain, size: int) -> str:
-    """What a cell must know about a table that is too large to cross as such; "" without one."""
+    """A note for the cell about a table that is too large to cross as such; "" without one."""
     if not result.pickled:
         return ""
     kinds = " and ".join(sorted({table.type for table in result.pickled}))

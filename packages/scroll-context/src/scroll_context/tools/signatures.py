@@ -23,7 +23,7 @@ RESERVED = frozenset({"ms", "ask", "ask_many", "map_calls", "ToolFailed"}) | fro
 )
 DOC_LINES = 8
 DOC_CHARS = 600
-# Of a description on one line.
+# Characters of a description on one line.
 LINE_CHARS = 160
 DEFAULT_CHARS = 80
 _INDENT = "    "
@@ -172,9 +172,9 @@ def _default_text(default: Any) -> str:
 # from JSON schemas --------------------------------------------------------------------------------
 
 _WRAPPERS = {"result", "content", "root"}
-# Of a description, which a server may make as long as it likes.
+# Characters of a description, which a server may make as long as it likes.
 DESCRIPTION_CHARS = 20_000
-# Of a Python name that is made from a foreign one; a number may be added.
+# Characters of a Python name that is made from a foreign one; a number may be added.
 SPELT_CHARS = 56
 _SCALARS = {
     "string": str,
@@ -313,5 +313,8 @@ def _defined(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _union(options: Iterable[Any]) -> Any:
-    several = tuple(options)
-    return Any if not several or Any in several else Union[several]  # noqa: UP007 - built at run time
+    types_in_union = tuple(options)
+    if not types_in_union or Any in types_in_union:
+        return Any
+    # It is built at run time, where `|` cannot be used.
+    return Union[types_in_union]  # noqa: UP007

@@ -408,7 +408,9 @@ _EFFECTS = (
     "be sure."
 )
 _ASKED = "# The user may be asked before such a tool is run."
-_HELP = "# help(f) prints the whole description of f and, after a call, the shape of its results."
+_HELP = (
+    "# help(f) prints the complete description of f and, after a call, the shape of its results."
+)
 
 
 def _map_text(tools: Sequence[Tool[..., Any]]) -> str:

@@ -143,7 +143,7 @@ def json_text(value: Any, keep: Callable[[bytes], Any], *, sort_keys: bool = Fal
 
 
 def inline(data: bytes) -> dict[str, str]:
-    """Bytes in the midst of JSON."""
+    """Bytes inside JSON."""
     return {"base64": base64.b64encode(data).decode()}
 
 
@@ -193,7 +193,7 @@ def _unwrap(item: Any) -> Any:
 
 
 class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool may cost. None leaves the choice to the toolbox, or sets no limit."""
+    """The limits of a tool. None leaves the choice to the toolbox, or sets no limit."""
 
     timeout: float | None = None
     """Seconds that one call may take."""
@@ -293,7 +293,7 @@ class Tool(Generic[P, R]):
 
     @property
     def remarks(self) -> list[str]:
-        """What a caller must know besides the description."""
+        """Facts that a caller must know besides the description."""
         remarks = []
         if self.effects and self.idempotent:
             remarks.append("has effects; the same call again changes nothing more")
@@ -459,8 +459,8 @@ def _resolved(function: Callable[..., Any], name: str) -> inspect.Signature:
             parameter.POSITIONAL_ONLY,
         ):
             raise BadInput(
-                f"{name}: parameter {parameter} cannot be passed by name, so a model cannot use it; "
-                "write out the parameters, for example with a list or a dict"
+                f"{name}: parameter {parameter} cannot be passed by name, so a model cannot use "
+                "it; write out the parameters, for example with a list or a dict"
             )
         if parameter.name not in hints:
             remedy = f"write {parameter.name}: str or another type"

@@ -214,8 +214,8 @@ def _loaded(name: str, facts: dict[str, Any], note: str) -> Any:
         raise MemoryError(
             f"{name} returned {facts['size']:,} bytes, more than this kernel can hold as a value."
             f" The call is done and its result is kept at seq {facts['seq']}: delete what you no"
-            f" longer need and read it with ms.expand({facts['seq']})[0]['payload'], or ask the tool"
-            " for less at a time."
+            f" longer need and read it with ms.expand({facts['seq']})[0]['payload'], or ask the"
+            " tool for less at a time."
         ) from None
 
 

@@ -185,7 +185,7 @@ class _Walk:
         self._asked = list(asked)
         # By session: the first erased event that it may read.
         self._first_within: dict[str, int | None] = {}
-        # By session.
+        # New values by session.
         self._values: dict[str, NewValues] = {}
         self.trail = _Trail([event.seq for event in self._asked])
         # Media in a result are events of their own, recorded before it, and answer the same call.
@@ -215,14 +215,14 @@ class _Walk:
         return why
 
     def follow(self, event: Event, why: Why | None = None) -> None:
-        """Put on the trail what was made from an erased event."""
+        """Put on the trail everything that was made from an erased event."""
         if event.kind == Kind.OBSERVATION:
             # The cell has its printed output in its variables.
             self.trail.add(event.reply_to)
         elif event.kind in (Kind.TOOL_RESULT, Kind.ARTIFACT):
             self.trail.add(event.metadata.get("inside_cell"))
-        # Other values of an event that only repeats something are not looked for, since each would
-        # lead to the next.
+        # Other values of an event that only repeats something are not searched for, since each
+        # would lead to the next.
         if why in (None, Why.PRINTED, Why.CALLED, Why.VARIABLES):
             self._values_of(event).computed(_values_text(self._log, event))
 
@@ -311,7 +311,7 @@ def _values_text(log: EventLog, event: Event) -> str:
 
 
 def _recorded_reach(log: EventLog, event: Event) -> Grant:
-    """What the session of an event may read, as last recorded; everything if nothing is."""
+    """The reach of an event's session, as last recorded; everything if none is recorded."""
     for setup in reversed(log.tail(50, session_id=event.session_id, kind=Kind.SESSION)):
         settings = setup.metadata.get("settings")
         reach = settings.get("reach") if isinstance(settings, dict) else None

@@ -12,7 +12,7 @@ the log file without its free pages, empty the write-ahead log. A process that i
 old state, or the new one with chores that the next opening of the store finishes before its first
 read or append. The log stays the same file throughout, so other processes can continue.
 
-What erasing cannot reach: backups and exports, variables in running kernels, and names of sessions,
+Erasing cannot reach backups and exports, variables in running kernels, and names of sessions,
 agents and tasks.
 """
 
@@ -60,7 +60,7 @@ class StoreFiles(Protocol):
 
 
 class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was erased, or with a dry run what would be, and what remains."""
+    """The erased events, or with a dry run those that would be, and the events that remain."""
 
     # The events that were asked for.
     asked: tuple[int, ...]
@@ -190,7 +190,7 @@ def erase(
         )
     if any(is_too_short(word) for word in words):
         raise BadInput(
-            "a word to look for must have at least 3 characters, or 2 of a script without spaces"
+            "a word to search for must have at least 3 characters, or 2 of a script without spaces"
         )
     store.log.backend.check_writable()
     store.log.backend.refresh()
@@ -351,7 +351,7 @@ def _until(step: Callable[[], bool], patience: float) -> bool:
 
 
 def unreachable(store: str) -> str:
-    """What erasing cannot reach, as a sentence for the person who asked for it."""
+    """A sentence about data that erasing cannot reach, for the person who asked for it."""
     return (
         f"Backups and exports of {store} still hold the words, and so do variables of sessions "
         "that are open now. Names of sessions, agents and tasks were not changed."

@@ -40,7 +40,7 @@ NOT_BLANK = "altered: the row of an erased event holds more than it may"
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What verify found.
+    """The result of verify.
 
     `head` identifies the complete history. Store it elsewhere to detect a rewritten log later.
     """
@@ -122,7 +122,7 @@ def _gap(first: int, last: int, what: str) -> _Fault:
 def _split_declared(
     faults: list[_Fault], erased: list[int], records: list[Event]
 ) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
-    """Which faults were not declared, and which were.
+    """The faults that were not declared, and those that were.
 
     An erased row that no erasure names is altered.
     """
@@ -229,7 +229,7 @@ def _payload_fault(log: EventLog, digest: str) -> str:
 
 
 class SalvageReport(msgspec.Struct, frozen=True):
-    """What was recovered. Seqs between `lost` bounds, both included, could not be read."""
+    """The recovered events. Seqs between `lost` bounds, both included, could not be read."""
 
     recovered: int
     lost: tuple[tuple[int, int], ...]
@@ -261,7 +261,7 @@ def salvage(folder: Path, progress: Progress | None = None) -> SalvageReport:
 
 
 class _Rescue:
-    """One salvage under way: where rows lie, and what is wrong with them."""
+    """A running salvage: where rows lie, and their faults."""
 
     def __init__(self, source: PageFile, folder: Path, progress: Progress | None) -> None:
         self.source = source

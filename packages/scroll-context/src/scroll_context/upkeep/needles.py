@@ -5,8 +5,8 @@ full-width letters, case, accents and the plural make no difference, nor does wh
 the words of a phrase. A word that occurs as it is written counts in any case, inside other words
 too.
 
-The *texts* of the erased events are looked for as they are: short ones anywhere in another text,
-long ones line by line. Texts that people say every day ("go ahead") are not looked for.
+The *texts* of the erased events are searched for as they are: short ones anywhere in another text,
+long ones line by line. Texts that people say every day ("go ahead") are not searched for.
 
 *Values* are numbers and ids that a cell computed from erased events. Nothing says where a later
 answer has them from, so they are recognised by their look: many digits, new to the session, and
@@ -24,13 +24,13 @@ from scroll_context.search import tokenize
 # A text must have so many characters to be more than a coincidence, with a digit and without one.
 SHORTEST = 8
 SHORTEST_PLAIN = 20
-# A text of up to so many characters is looked for as it is; of a longer one, each line is.
+# A text of up to so many characters is searched for as it is, a longer one line by line.
 LONGEST = 2_000
-# Shorter lines are not looked for.
+# Shorter lines are not searched for.
 LINE = 20
 # With more texts, only complete lines are compared.
 MOST_TEXTS = 200
-# The values of an output are looked for in later events if it has no more than these.
+# The values of an output are searched for in later events if it has no more than these.
 FEW_VALUES = 20
 
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|[nrtbf"/\\])')
@@ -66,7 +66,7 @@ class Needles:
         self._lines: set[str] = set()
 
     def add(self, text: str) -> None:
-        """Look for a text of an event that is erased."""
+        """Search for a text of an event that is erased."""
         text = text.strip()
         if len(text) < (SHORTEST if any(map(str.isdigit, text)) else SHORTEST_PLAIN):
             return

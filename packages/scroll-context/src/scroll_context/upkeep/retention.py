@@ -47,7 +47,7 @@ class Retention:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wait for a run that is under way.
+        """Wait for a run that has begun.
 
         If the process is killed instead, the next opening of the store finishes the run.
         """

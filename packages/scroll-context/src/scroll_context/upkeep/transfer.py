@@ -42,7 +42,7 @@ _PART = 3 << 18
 
 
 class BackupReport(msgspec.Struct, frozen=True):
-    """What a backup holds.
+    """The content of a backup.
 
     A payload that is missing or damaged in the store is missing from the backup too.
     """
@@ -55,7 +55,7 @@ class BackupReport(msgspec.Struct, frozen=True):
 
 
 class ExportReport(msgspec.Struct, frozen=True):
-    """What an export holds."""
+    """The content of an export."""
 
     events: int
     # Digests of payloads that the store no longer has.

@@ -1,0 +1,216 @@
+"""Messages and conversations of other programs, turned into the common shape of chat messages.
+
+These are LangChain's three ways to write a message, items and answers of OpenAI's Responses,
+answers of its chat completions, pairs of a prompt and a completion, and threads of its assistants.
+A value of another shape is returned as it came; messages.py reads the common shape."""
+
+from typing import Any
+
+from scroll_context.errors import BadInput
+from scroll_context.importing import records
+from scroll_context.importing.records import META, THINKING
+
+_LANGCHAIN = {
+    "human": "user",
+    "ai": "assistant",
+    "system": "system",
+    "tool": "tool",
+    "function": "tool",
+    "chat": "",
+    "remove": "system",
+}
+_ITEMS = ("function_call", "custom_tool_call", "reasoning", "web_search_call", "local_shell_call")
+
+
+def call(name: str, arguments: Any, call_id: str) -> dict[str, Any]:
+    """A message of the assistant that is one tool call."""
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": call_id, "function": {"name": name, "arguments": arguments}}],
+    }
+
+
+def result(call_id: str, content: Any, is_error: bool) -> dict[str, Any]:
+    """A message that is the result of a tool call."""
+    return {
+        "role": "tool",
+        "content": content,
+        "tool_call_id": call_id,
+        "tool_state": "error" if is_error else "",
+    }
+
+
+def response_item(item: dict[str, Any]) -> dict[str, Any] | None:
+    """The message of an item of OpenAI's Responses, which Codex writes too; None if it is empty."""
+    kind = records.text(item, "type")
+    call_id = records.text(item, "call_id") or records.text(item, "id")
+    if kind == "message":
+        return {"role": records.text(item, "role"), "content": item.get("content")}
+    if kind == "reasoning":
+        parts = [*records.objects(item, "summary"), *records.objects(item, "content")]
+        texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
+        if not texts:
+            return None
+        return {"role": "assistant", "content": "\n".join(texts), "kind": THINKING}
+    if kind in ("function_call", "custom_tool_call"):
+        arguments = item.get("arguments") if kind == "function_call" else item.get("input")
+        name = records.text(item, "name")
+        namespace = records.text(item, "namespace")
+        if namespace:
+            name = f"{namespace.removesuffix('__')}__{name}"
+        return call(name, arguments or "", call_id)
+    if kind.endswith("_output"):
+        output = item.get("output")
+        if not isinstance(output, dict):
+            return result(call_id, output, is_error=False)
+        is_error = output.get("success") is False
+        return result(call_id, output.get("content", output), is_error)
+    if kind.endswith("_call"):
+        # Such as local_shell_call and web_search_call.
+        return call(kind.removesuffix("_call"), item.get("action") or {}, call_id)
+    return None
+
+
+def as_message(value: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """A message in the common shape, and the name of its own shape; "" for the common one."""
+    arguments = value.get("kwargs")
+    if value.get("lc") and isinstance(arguments, dict):
+        path = value.get("id")
+        name = str(path[-1]) if path and isinstance(path, list) else ""
+        return _langchain(name, arguments), "LangChain"
+    kind = value["type"] if isinstance(value.get("type"), str) else ""
+    if _langchain_kind(kind) in _LANGCHAIN and "role" not in value:
+        data = value.get("data")
+        if isinstance(data, dict):
+            return _langchain(kind, data), "LangChain"
+        if "content" in value:
+            return _langchain(kind, value), "LangChain"
+    if (kind in _ITEMS or kind.endswith("_call_output")) and "role" not in value:
+        empty = {"role": "assistant", "content": "", "kind": THINKING}
+        return response_item(value) or empty, "OpenAI Responses"
+    if value.get("object") == "thread.message":
+        parts = [_thread_part(part) for part in records.objects(value, "content")]
+        return {**value, "content": parts}, "OpenAI thread"
+    message = value.get("message")
+    if "role" in value and "content" not in value and isinstance(message, dict):
+        return {"role": value["role"], "content": message.get("content") or ""}, "Cursor"
+    return value, ""
+
+
+def _langchain_kind(name: str) -> str:
+    """What a class or type of LangChain says: `ai` for `ai`, `AIMessage` and `AIMessageChunk`."""
+    return name.removesuffix("Chunk").removesuffix("Message").lower()
+
+
+def _langchain(name: str, value: dict[str, Any]) -> dict[str, Any]:
+    kind = _langchain_kind(name)
+    if kind == "remove":
+        return {
+            "role": "system",
+            "kind": META,
+            "content": f"[the message {records.text(value, 'id')} was removed]",
+        }
+    message = {
+        field: item
+        for field, item in value.items()
+        if field not in ("type", "tool_calls", "lc") and item
+    }
+    message["role"] = _LANGCHAIN.get(kind) or records.text(value, "role") or kind
+    content = value.get("content")
+    calls = value.get("tool_calls")
+    extra = value.get("additional_kwargs")
+    if not calls and isinstance(extra, dict):
+        calls = extra.get("tool_calls")
+    calls = calls or []
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        raise BadInput("tool_calls must be a list of objects")
+    if calls:
+        message["tool_calls"] = [_langchain_call(call) for call in calls]
+        message.pop("additional_kwargs", None)
+        if isinstance(content, list):
+            # Anthropic's calls are in the content too.
+            content = [part for part in content if not _is_tool_use(part)]
+    message["content"] = "" if content is None else content
+    if value.get("status") == "error":
+        message["tool_state"] = "error"
+    return message
+
+
+def _langchain_call(call: dict[str, Any]) -> dict[str, Any]:
+    if "function" in call:
+        return call
+    function = {"name": call.get("name"), "arguments": call.get("args", {})}
+    return {"id": call.get("id"), "function": function}
+
+
+def _is_tool_use(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "tool_use"
+
+
+def _thread_part(part: dict[str, Any]) -> dict[str, Any]:
+    text = part.get("text")
+    return {"type": "text", "text": text.get("value", "")} if isinstance(text, dict) else part
+
+
+def messages_in(value: Any) -> tuple[dict[str, Any], list[Any]] | None:
+    """The fields and the messages of a conversation; None when a value is a single message."""
+    if isinstance(value, list):
+        return {}, value
+    if not isinstance(value, dict) or "role" in value:
+        return None
+    messages = value.get("messages")
+    if isinstance(messages, list):
+        return {field: item for field, item in value.items() if field != "messages"}, messages
+    state = value.get("values")
+    if isinstance(state, dict) and isinstance(state.get("messages"), list):
+        # The state of a LangGraph thread.
+        return {}, state["messages"]
+    response = value.get("response")
+    if isinstance(response, dict):
+        exchange = _exchange(value, response)
+        if exchange is not None:
+            return exchange
+    return _completion(value)
+
+
+def _exchange(
+    value: dict[str, Any], response: dict[str, Any]
+) -> tuple[dict[str, Any], list[Any]] | None:
+    """A line of a batch, or a call with its answer."""
+    answer = messages_in(response["body"] if isinstance(response.get("body"), dict) else response)
+    if answer is None:
+        return None
+    request = value.get("request") or value.get("body")
+    prompt = request.get("messages") if isinstance(request, dict) else None
+    if not isinstance(prompt, list):
+        prompt = []
+    about = {"id": value["custom_id"]} if value.get("custom_id") else {}
+    return about, [*prompt, *answer[1]]
+
+
+def _completion(value: dict[str, Any]) -> tuple[dict[str, Any], list[Any]] | None:
+    """An answer of OpenAI's, a thread, or a pair of a prompt and a completion."""
+    choices = value.get("choices")
+    if isinstance(choices, list):
+        objects = [choice for choice in choices if isinstance(choice, dict)]
+        messages = [
+            choice["message"] for choice in objects if isinstance(choice.get("message"), dict)
+        ]
+        return records.fields(value, id="id", model="model", created_at="created"), messages
+    output = value.get("output")
+    if value.get("object") == "response" and isinstance(output, list):
+        return records.fields(value, id="id", model="model", created_at="created_at"), output
+    data = value.get("data")
+    if value.get("object") == "list" and isinstance(data, list):
+        ordered = sorted(data, key=_created_at)
+        has_thread = ordered and isinstance(ordered[0], dict)
+        return records.fields(ordered[0], id="thread_id") if has_thread else {}, ordered
+    if isinstance(value.get("prompt"), str) and isinstance(value.get("completion"), str):
+        pair = [("user", value["prompt"]), ("assistant", value["completion"])]
+        return {}, [{"role": role, "content": text} for role, text in pair]
+    return None
+
+
+def _created_at(message: Any) -> Any:
+    return (message.get("created_at") or 0) if isinstance(message, dict) else 0
