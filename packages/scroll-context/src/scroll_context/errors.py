@@ -227,9 +227,9 @@ class ModelRefused(ModelError):
 class ToolFailed(ScrollError):
     """A tool gave no result; the text is the tool's own where it has one.
 
-    `kind` is the name of the exception to raise in the cell, `state` what the log says: "error",
-    "timeout" or "refused"; `call_seq` and `result_seq` are the addresses of the two events, once
-    they are recorded.
+    `kind` is the name of the exception to raise in the cell, `state` the state of the recorded
+    result: "error", "timeout" or "refused". `call_seq` and `result_seq` are the addresses of the
+    two events, once they are recorded.
     """
 
     def __init__(
@@ -238,14 +238,12 @@ class ToolFailed(ScrollError):
         *,
         kind: str = "RuntimeError",
         state: str = "error",
-        call_seq: int | None = None,
-        result_seq: int | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
         self.state = state
-        self.call_seq = call_seq
-        self.result_seq = result_seq
+        self.call_seq: int | None = None
+        self.result_seq: int | None = None
 
 
 class LimitReached(ScrollError):

@@ -10,7 +10,6 @@ import contextlib
 import datetime as dt
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from types import TracebackType
 
 import msgspec
 
@@ -96,12 +95,7 @@ class Store:
     def __enter__(self) -> "Store":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _finish_erasure(self) -> None:

@@ -14,7 +14,6 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 import msgspec
@@ -164,12 +163,7 @@ class ImportFile:
     def __enter__(self) -> "ImportFile":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._cleanup.close()
 
     @property

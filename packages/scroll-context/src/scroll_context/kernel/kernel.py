@@ -12,7 +12,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -59,7 +58,8 @@ from scroll_context.kernel.results import (
     reason_text,
     without_repeats,
 )
-from scroll_context.kernel.variables import Namespace, SavedPieces, check_names, load_into
+from scroll_context.kernel.saving import SavedPieces, load_into
+from scroll_context.kernel.variables import Namespace, check_names
 from scroll_context.kernel.worker_process import WorkerProcess
 
 WORKER_MODULE = "scroll_context.kernel.worker"
@@ -138,12 +138,7 @@ class Kernel:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def start(self) -> Enforcement:

@@ -1,10 +1,9 @@
-"""The host's knowledge of the namespace: each variable, the cell that bound it, the events behind
-it, its save.
+"""The host's knowledge of the namespace: each variable, the cell that bound it, and the events
+behind it.
 
 The host records which events each cell was given; that is the authority. A name that a cell binds
 derives from those, and from what the names that the cell read derive from. So a variable refers to
 cells, and each cell has one bounded tuple of events: nothing is stored once for each variable.
-Pickles are opaque bytes: the host keeps them, sends them back, and never unpickles.
 
 For an erasure, which must find everything, each variable also knows the events of the cells that
 bound or changed it (`made_by`). The event of a cell names those behind the values that it was about
@@ -19,40 +18,28 @@ import contextlib
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from math import log2
-from typing import Any
 
 import msgspec
 
 from scroll_context.contents import SavedVariable
-from scroll_context.errors import KernelDied, KernelUnavailable
+from scroll_context.errors import KernelDied
 from scroll_context.kernel.cell import NOT_COMPILED, names_read_later, names_used
 from scroll_context.kernel.dataflow import assigned_from
-from scroll_context.kernel.protocol import Blob, Load, Loaded, SavedValue
 from scroll_context.kernel.results import (
     MAX_SEQS,
     UNKNOWN_SEQ,
-    BlobStore,
     Loss,
     Manifest,
     RestoreReport,
     Variable,
     is_variable_name,
-    reason_text,
 )
-from scroll_context.kernel.worker_process import WorkerProcess
+from scroll_context.kernel.variable_list import variable_list
 
 # The most variables. Further ones push out the oldest.
-_MOST = 20_000
+MOST_VARIABLES = 20_000
 # How many cells a variable is recorded to derive from, the newest ones.
 _CELLS_BEHIND = 64
-# A larger value is listed even if a loop bound it.
-_LOOP_BYTES = 64 << 10
-_FUNCTIONS_CHARS = 600
-_INLINE_BYTES = 1024
-_PIECE = 4 << 20
-_LOAD_SECONDS = 60.0
-_ATTEMPTS = 3
 # The most events of cells behind one variable. The rest of them is UNKNOWN_SEQ.
 _MOST_CELLS = 1_000
 _UNCHANGING = frozenset(
@@ -100,14 +87,8 @@ PARSED_CHARS = 10_000
 Parsing takes up to 40 ms for 10,000 characters, and 11 s were seen for an f-string of 180,000.
 """
 _LOOP = re.compile(r"^[ \t]*(?:async[ \t]+)?for\s([\w\s,()*]{1,60}?)\sin\b", re.MULTILINE)
-# Descriptions of values without content.
-_EMPTY = frozenset({"0", "0 bytes"})
-_EMPTY_TEXT = frozenset({"''"})
 # So much of a cell is searched for loops.
 _SOURCE_CHARS = 10_000
-
-_ENDED_RESTORING = "the kernel process ended while it was being restored"
-_UNREADABLE = "its saved bytes cannot be read"
 
 
 class _Record(msgspec.Struct):
@@ -228,8 +209,8 @@ class Namespace:
             self._records[name] = _Record(fresh, derived, touched, cell, name in loops, here)
             if origins is not None and name in origins:
                 self._records[name].origin = frozenset(_listed(origins[name]))
-        if len(self._records) > _MOST:
-            for name in list(self._records)[:-_MOST]:
+        if len(self._records) > MOST_VARIABLES:
+            for name in list(self._records)[:-MOST_VARIABLES]:
                 del self._records[name]
 
     def _origins(
@@ -443,51 +424,10 @@ class Namespace:
         return self._read_later[event]
 
     def digest(self, limit: int, heading: str = "") -> str:
-        """The variable list in about `limit` characters: data by use and size, then functions.
-
-        Modules, None, empty values, loop variables and names that begin with an underscore are not
-        listed: they did not help a model and took a third of the list.
-        """
-        data: list[Variable] = []
-        callables: list[Variable] = []
-        for record in list(self._records.values()):
-            variable = record.variable
-            if variable.type in ("function", "class"):
-                callables.append(variable)
-            elif variable.type != "module" and not _is_leftover(record):
-                data.append(variable)
-        data.sort(key=_rank)
-        callables.sort(key=lambda variable: (-variable.used, variable.name))
-        lines = [heading] if heading else []
-        functions = _functions_line(callables, min(_FUNCTIONS_CHARS, limit // 3))
-        room = limit - sum(len(line) + 1 for line in (*lines, functions) if line)
-        self.listed = tuple(variable.name for variable in data)
-        for position, variable in enumerate(data):
-            line = describe_line(variable)
-            left = len(data) - position
-            if len(line) + 1 > room - (0 if left == 1 else len(_rest(left))):
-                lines.append(_rest(left))
-                self.listed = self.listed[:position]
-                break
-            lines.append(line)
-            room -= len(line) + 1
-        return "\n".join([*lines, functions] if functions else lines)
-
-
-def _rank(variable: Variable) -> tuple[float, int, str]:
-    """The order of the variable list: recent and large values first."""
-    weight = variable.used + log2(variable.size + 1) / 2
-    return -weight, -variable.cell, variable.name
-
-
-def _is_leftover(record: _Record) -> bool:
-    """Whether a variable is not a result that a later cell would use."""
-    variable = record.variable
-    if variable.name.startswith("_") or variable.type == "NoneType":
-        return True
-    if variable.detail in (_EMPTY_TEXT if variable.inline else _EMPTY):
-        return True
-    return record.by_loop and variable.size <= _LOOP_BYTES
+        """The variable list in about `limit` characters (variable_list.py)."""
+        listing = [(record.variable, record.by_loop) for record in list(self._records.values())]
+        text, self.listed = variable_list(listing, limit, heading)
+        return text
 
 
 def _loop_names(source: str) -> set[str]:
@@ -526,165 +466,3 @@ def check_names(*lists: Sequence[str]) -> None:
     for names in lists:
         if not all(map(is_variable_name, names)):
             raise KernelDied("the kernel process named a variable that cannot be one")
-
-
-def describe_line(variable: Variable) -> str:
-    """A variable in one line of plain text."""
-    is_type_name = all(map(str.isidentifier, variable.type.split(".")))
-    text = f"{variable.name}: {variable.type if is_type_name else '?'}"
-    if variable.detail:
-        text += f" = {variable.detail}" if variable.inline else f" {variable.detail}"
-    if variable.size >= 1 << 20 and not variable.inline:
-        text += f", {variable.size / (1 << 20):,.1f} MB"
-    if not text.isprintable():
-        # A worker in the hands of its cell may claim anything.
-        text = "".join(character if character.isprintable() else "?" for character in text)
-    return text
-
-
-def _functions_line(callables: Sequence[Variable], limit: int) -> str:
-    text = ""
-    for position, variable in enumerate(callables):
-        label = f"class {variable.name}"
-        if variable.type == "function":
-            label = f"{variable.name}{variable.detail}"
-        if not label.isprintable():
-            label = variable.name
-        left = len(callables) - position
-        if len(text) + len(label) > limit:
-            return f"{text} and {left} more" if text else f"functions: {left}"
-        text += f", {label}" if text else f"functions: {label}"
-    return text
-
-
-def _rest(count: int) -> str:
-    return f"... and {count} more variable{'s' if count > 1 else ''}"
-
-
-class SavedPieces:
-    """Collects the messages of one save, on top of the manifest before it."""
-
-    def __init__(self, before: Manifest, blobs: BlobStore, limit: int, limit_of_all: int) -> None:
-        self.entries = {variable.name: variable for variable in before.variables}
-        self._next_group = 1 + max((variable.group for variable in before.variables), default=0)
-        self._blobs = blobs
-        self._limit = limit
-        self._left = limit_of_all
-        self._data = bytearray()
-        self._count = 0
-        self.changed: list[str] = []
-        # An error of the blob store. The save must not be used then.
-        self.trouble: Exception | None = None
-
-    def take(self, message: Any) -> None:
-        """One message of a save. Raises KernelDied on what does not belong to one."""
-        if isinstance(message, Blob):
-            self._data += message.piece
-            self._left -= len(message.piece)
-            if len(self._data) > self._limit or self._left < 0:
-                raise KernelDied("the kernel process sent larger pickles than it may")
-        elif isinstance(message, SavedValue):
-            self._add(message)
-        else:
-            raise KernelDied(
-                f"the kernel process sent {type(message).__name__} in the middle of a save"
-            )
-
-    def _add(self, value: SavedValue) -> None:
-        check_names(value.names)
-        self._count += len(value.names)
-        if not value.names or self._count > _MOST:
-            raise KernelDied("the kernel process sent more variables than it may have")
-        data, self._data = bytes(self._data), bytearray()
-        before = self.entries.get(value.names[0])
-        group, self._next_group = self._next_group, self._next_group + 1
-        digest, inline = "", b""
-        if value.changed and not (value.module or value.reason):
-            if len(data) <= _INLINE_BYTES:
-                inline = data
-            else:
-                digest = self._put(data)
-        elif before is not None:
-            digest, inline = before.digest, before.inline
-        for name in value.names:
-            self.entries[name] = SavedVariable(
-                name=name,
-                group=group,
-                type=value.label,
-                size=value.size,
-                digest=digest,
-                inline=inline,
-                module=value.module,
-                reason=value.reason,
-            )
-        if value.changed:
-            self.changed += value.names
-
-    def _put(self, data: bytes) -> str:
-        try:
-            return self._blobs.put(data)
-        # The blob store is the caller's code, and the worker must be heard to the end.
-        except Exception as error:  # noqa: BLE001
-            self.trouble = error
-            return ""
-
-
-def load_into(
-    live: Callable[[], WorkerProcess],
-    discard: Callable[[], None],
-    manifest: Manifest,
-    blobs: BlobStore,
-) -> tuple[list[str], list[Loss]]:
-    """Restore every variable into a live worker.
-
-    A variable that kills the worker is left out of the next attempt.
-    """
-    deadly: dict[str, Loss] = {}
-    for _ in range(_ATTEMPTS):
-        restored: list[str] = []
-        lost: list[Loss] = list(deadly.values())
-        group: list[SavedVariable] = []
-        try:
-            worker = live()
-            for group in _groups(manifest, deadly):
-                reason = _load(worker, group, blobs)
-                if reason:
-                    lost += [Loss(variable.name, reason) for variable in group]
-                else:
-                    restored += [variable.name for variable in group]
-            return restored, lost
-        except (KernelDied, KernelUnavailable):
-            discard()
-            if not group:
-                raise
-            for variable in group:
-                deadly[variable.name] = Loss(variable.name, _ENDED_RESTORING)
-    live()
-    return [], [Loss(variable.name, _ENDED_RESTORING) for variable in manifest.variables]
-
-
-def _groups(manifest: Manifest, without: dict[str, Loss]) -> list[list[SavedVariable]]:
-    """Names of one object together; modules first, because unpickling may need them."""
-    groups: dict[int, list[SavedVariable]] = {}
-    for variable in manifest.variables:
-        if variable.name not in without and is_variable_name(variable.name):
-            groups.setdefault(variable.group, []).append(variable)
-    return sorted(groups.values(), key=lambda group: not group[0].module)
-
-
-def _load(worker: WorkerProcess, group: list[SavedVariable], blobs: BlobStore) -> str:
-    """Send one value; returns the reason if it could not be restored."""
-    first = group[0]
-    names = tuple(variable.name for variable in group)
-    if first.reason:
-        return f"it could not be saved: {reason_text(first.reason)}"
-    try:
-        data = blobs.get(first.digest) if first.digest else first.inline
-    except Exception:  # noqa: BLE001 - a blob store of the caller
-        return _UNREADABLE
-    last = max(0, (len(data) - 1) // _PIECE * _PIECE)
-    for start in range(0, last, _PIECE):
-        worker.connection.send(Load(names, data[start : start + _PIECE], False))
-    load = Load(names, data[last:] if last else data, True, first.module)
-    reason = worker.ask(load, Loaded, _LOAD_SECONDS).reason
-    return reason_text(reason) if reason else ""

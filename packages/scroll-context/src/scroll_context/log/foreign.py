@@ -17,7 +17,6 @@ pull do not pass here: they are recorded exactly.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -137,12 +136,7 @@ class HeldLeases:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     @property
@@ -193,12 +187,7 @@ class ForeignWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.leases.release()
 
     @property

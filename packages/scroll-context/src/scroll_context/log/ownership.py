@@ -28,18 +28,16 @@ _PLAIN = (stat.S_IFREG, stat.S_IFDIR)
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def check_folder(folder: Path, *, inside: bool = False) -> os.stat_result:
+def check_folder(folder: Path) -> os.stat_result:
     """Refuse a store if it, or anything directly in it, is not the user's own. Returns its status.
 
-    A folder `inside` a store may be open to others: they cannot enter the store. Raises
-    FileNotFoundError and NotADirectoryError where there is no folder.
+    Raises FileNotFoundError and NotADirectoryError where there is no folder.
     """
     handle = _opened(folder, _FOLDER, None)
     try:
-        writable = 0 if inside else _WRITABLE
         owners = (os.geteuid(), 0)
         own = os.fstat(handle)
-        if own.st_uid not in owners or own.st_mode & writable:
+        if own.st_uid not in owners or own.st_mode & _WRITABLE:
             _refuse(own, folder, "")
         with os.scandir(handle) as entries:
             for entry in entries:
@@ -49,16 +47,16 @@ def check_folder(folder: Path, *, inside: bool = False) -> os.stat_result:
                     continue
                 # Each opening of a store comes here, so the usual case makes no call.
                 mode = status.st_mode
-                if status.st_uid not in owners or mode & writable or mode & _TYPE not in _PLAIN:
+                if status.st_uid not in owners or mode & _WRITABLE or mode & _TYPE not in _PLAIN:
                     _refuse(status, folder, entry.name)
         return own
     finally:
         os.close(handle)
 
 
-def open_folder(folder: Path, *, dir_fd: int | None = None) -> int:
+def open_folder(folder: Path) -> int:
     """A handle of a folder in a store: not a link, and the user's own. It may be open to others."""
-    handle = _opened(folder, _FOLDER, dir_fd)
+    handle = _opened(folder, _FOLDER, None)
     try:
         _check_owner(os.fstat(handle), os.fspath(folder))
     except BaseException:

@@ -277,17 +277,17 @@ def _as_text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def number_at(path: str, most: float = 1e15) -> str:
+def number_at(path: str) -> str:
     """SQL for a number in the metadata; NULL if there is none, or the metadata is not JSON.
 
-    Metadata may have any shape after an import, and may be damaged. `most` limits each number, so
-    that a sum cannot become infinite.
+    Metadata may have any shape after an import, and may be damaged. Each number has a limit, so that
+    a sum cannot become infinite.
     """
     place = f"'$.{path}'"
     return (
         "CASE WHEN json_valid(metadata) THEN "
         f"CASE WHEN json_type(metadata, {place}) IN ('integer', 'real') "
-        f"THEN max(0, min(json_extract(metadata, {place}), {most:.0f})) END END"
+        f"THEN max(0, min(json_extract(metadata, {place}), 1000000000000000)) END END"
     )
 
 

@@ -18,7 +18,6 @@ import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from urllib.parse import quote
 
 from scroll_context.errors import (
@@ -40,6 +39,8 @@ from scroll_context.log import ownership
 # The letters "SCRL".
 APPLICATION_ID = 0x5343524C
 LOG_NAME = "log.db"
+# How long SQLite waits for a lock of another connection.
+BUSY_SECONDS = 10.0
 UNFINISHED = ".creating-"
 """The prefix of files that are being created."""
 
@@ -106,12 +107,7 @@ class Translated:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, sqlite3.Error):
             raise _explain(error, self._path) from error
         if isinstance(error, UnicodeDecodeError):
@@ -260,24 +256,24 @@ def locate(folder: Path) -> Path:
     )
 
 
-def connect(path: Path, *, writable: bool, busy_ms: int = 10_000) -> sqlite3.Connection:
+def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     """Open an existing log file, checked for identity and format, without taking a lock."""
     mode = "rw" if writable else "ro"
     with Translated(path):
         try:
-            database = _checked(f"file:{quote(os.path.abspath(path))}?mode={mode}", path, busy_ms)
+            database = _checked(f"file:{quote(os.path.abspath(path))}?mode={mode}", path)
         except sqlite3.OperationalError as error:
             if writable or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN:
                 raise
-            database = _checked(frozen_uri(path), path, busy_ms)
+            database = _checked(frozen_uri(path), path)
         if writable:
             database.execute("PRAGMA synchronous = FULL")
     return database
 
 
-def _checked(uri: str, path: Path, busy_ms: int) -> sqlite3.Connection:
+def _checked(uri: str, path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(
-        uri, uri=True, isolation_level=None, check_same_thread=False, timeout=busy_ms / 1_000
+        uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS
     )
     try:
         _check(database, path)

@@ -14,9 +14,12 @@ from scroll_context.log import times
 from scroll_context.log.filters import FilterFields, SearchFilters
 from scroll_context.log.labels import LABELS
 
-MAX_TEXT = 100_000  # characters in all arguments of one call together
-MAX_VALUES = 20_000  # in all arguments of one call together
-MAX_EXPAND = 5_000  # rows of one expand; more is asked for in pieces
+# Characters in all arguments of one call together.
+MAX_TEXT = 100_000
+# Values in all arguments of one call together.
+MAX_VALUES = 20_000
+# Rows of one expand. A caller asks for more in parts.
+MAX_EXPAND = 5_000
 FILTER_ARGUMENTS = {
     *SearchFilters.__struct_fields__,
     "scope",
@@ -105,7 +108,7 @@ def texts(value: Any, name: str) -> list[str]:
 
 
 def whole_number(value: Any, name: str, least: int, most: int = (1 << 63) - 1) -> int:
-    """A whole number, also when it was sent as text; too large ones are brought down to the most."""
+    """An integer, also when it was sent as text; a number that is too large becomes `most`."""
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):

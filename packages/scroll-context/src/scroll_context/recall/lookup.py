@@ -19,9 +19,12 @@ from scroll_context.text.dates import misdated
 from scroll_context.work import check as check_work
 
 MAX_HITS = 200
-PIECE = 4 << 20  # bytes of a body sent to the kernel at once
-EXPAND_BYTES = 16 << 20  # of memory for the texts that one call returns
-REMEMBERED = 1_000  # searches and verified bodies that a session remembers
+# Bytes of a body sent to the kernel at once.
+PIECE = 4 << 20
+# Bytes of memory for the texts that one call returns.
+EXPAND_BYTES = 16 << 20
+# Searches and verified bodies that a session remembers.
+REMEMBERED = 1_000
 _LIMIT = re.compile(
     r"\bLIMIT\s+(?P<count>\d{1,9}|\?)(?:\s+OFFSET\s+(?P<offset>\d+|\?))?\s*;?\s*\Z", re.IGNORECASE
 )
@@ -34,8 +37,10 @@ class Lookup:
         self._reader = reader
         self._store = reader.store
         self._sql: GuardedSql | None = None
-        self._searches: dict[int, int] = {}  # how often the same search was made, by its hash
-        self._verified: dict[str, None] = {}  # digests of bodies that were intact
+        # How often the same search was made, by its hash.
+        self._searches: dict[int, int] = {}
+        # Digests of bodies that were intact.
+        self._verified: dict[str, None] = {}
 
     # search ---------------------------------------------------------------------------------------
 

@@ -24,13 +24,16 @@ from scroll_context.store import Store
 from scroll_context.tools.handles import prelude_source
 from scroll_context.work import Places
 
-MAX_NOTES = 5  # of one cell that are printed; a line counts the rest
-MAX_CALLS = 4  # that are answered at once for one kernel; others wait
-MOST_NAMED = 20_000  # events that the answer of one call names; an answer made of more names none
+# Notes of one cell that are printed; a line counts the rest.
+MAX_NOTES = 5
+# Calls that are answered at once for one kernel; others wait.
+MAX_CALLS = 4
+# Events that the answer of one call names. An answer that was made from more names none.
+MOST_NAMED = 20_000
 
 
 class SessionFacts(Protocol):
-    """What recall asks of the session that it belongs to."""
+    """The facts that recall needs from its session."""
 
     def visible_seqs(self) -> Collection[int]:
         """The events that the working view shows now."""
@@ -39,7 +42,7 @@ class SessionFacts(Protocol):
         """The eviction index as rows."""
 
     def provenance(self, name: str) -> dict[str, Any]:
-        """What a variable was computed from."""
+        """The events that a variable was computed from."""
 
 
 class NoSession:
@@ -64,8 +67,10 @@ class Memory:
     def __init__(self, store: Store, scope: Scope, reach: str, facts: SessionFacts) -> None:
         self.grant = scope.widest(reach)
         self.facts = facts
-        self.calls = 0  # in the running cell
-        self._notes: list[str] = []  # of the running cell
+        # Calls of the running cell.
+        self.calls = 0
+        # Notes of the running cell.
+        self._notes: list[str] = []
         self.reader = Reader(store, scope, self.grant, lambda: self.facts.visible_seqs())
         self.lookup = Lookup(self.reader)
         self.places = Places(MAX_CALLS)

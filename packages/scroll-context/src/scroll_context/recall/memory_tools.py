@@ -19,9 +19,12 @@ from scroll_context.recall.memory import Memory
 from scroll_context.recall.reader import WHOLE_TEXT
 from scroll_context.tools.tools import Tool, tool
 
-HIT_CHARS = 1_200  # of a hit; a longer text is shown by the part that matched
-PAGE_CHARS = 24_000  # of all texts that one expand shows
-MAX_ROWS = 60  # of one answer
+# Characters of a hit; a longer text is shown by the part that matched.
+HIT_CHARS = 1_200
+# Characters of all texts that one expand shows.
+PAGE_CHARS = 24_000
+# Rows of one answer.
+MAX_ROWS = 60
 
 RECALL_TOOLS = ("search", "grep", "expand", "outline")
 """The tools that hosts offer."""
@@ -293,13 +296,17 @@ class _RecallTools:
 
 
 def _origin(answer: Any) -> dict[str, Any]:
-    """Which events an answer shows, for the event that records it: an erasure of one of them must
-    find it.
+    """The events that an answer shows, for the event that records it: an erasure of one of them
+    must find it.
     """
     rows = answer["rows"]
     seqs = [row["seq"] for row in rows if isinstance(row.get("seq"), int)]
-    facts: dict[str, Any] = {"seqs": packed_seqs(seqs, MAX_ROWS)} if seqs else {}
-    return facts if len(seqs) == len(rows) else facts | {"unknown": True}
+    facts: dict[str, Any] = {}
+    if seqs:
+        facts["seqs"] = packed_seqs(seqs, MAX_ROWS)
+    if len(seqs) < len(rows):
+        facts["unknown"] = True
+    return facts
 
 
 def _answer(rows: list[dict[str, Any]], note: str) -> dict[str, Any]:

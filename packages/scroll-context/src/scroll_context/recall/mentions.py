@@ -22,10 +22,14 @@ from scroll_context.text.similar import Folder
 from scroll_context.text.words import clip
 from scroll_context.work import check as check_work
 
-MOST_MATCHES = 5_000  # rows of one grep
-MOST_WIDTH = 2_000  # characters to each side of a match
-MOST_TERMS = 100  # terms of one timeline
-EXCERPT = 160  # characters of a mention in a timeline
+# Rows of one grep.
+MOST_MATCHES = 5_000
+# Characters to each side of a match.
+MOST_WIDTH = 2_000
+# Terms of one timeline.
+MOST_TERMS = 100
+# Characters of a mention in a timeline.
+EXCERPT = 160
 
 
 class Subject(msgspec.Struct, frozen=True):

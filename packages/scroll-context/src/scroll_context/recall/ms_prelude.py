@@ -26,9 +26,11 @@ import re as _re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import handles  # the prelude before this one
+# The prelude that runs before this one.
+import handles
 
-call: Callable[..., Any]  # put here by the kernel
+# The kernel puts it here.
+call: Callable[..., Any]
 
 
 class Row(dict[str, Any]):
@@ -42,13 +44,15 @@ class Rows(list[Any]):
     """Rows; `note` has a remark about them."""
 
     note = ""
-    truncated = False  # whether rows were left out
+    # Whether rows were left out.
+    truncated = False
 
 
 class Lines(Rows):
     """Rows that print as one line each."""
 
-    width = 400  # characters of a text that are printed
+    # Characters of a text that are printed.
+    width = 400
 
     def __str__(self) -> str:
         return "\n".join(_line(row, self.width) for row in self)

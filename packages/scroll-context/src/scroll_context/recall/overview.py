@@ -24,15 +24,20 @@ from scroll_context.text.terms import TermTable, distinctive, title
 from scroll_context.text.words import clip
 from scroll_context.work import check as check_work
 
-MOST_TURNS = 2_000  # rows of one turns()
-MOST_CHARS = 4_000_000  # characters of one turns()
-MOST_GIST = 30_000  # characters of one gist()
-MOST_READ = 20_000  # turns that one gist() reads; of more, it reads some that are spread evenly
+# Rows of one turns().
+MOST_TURNS = 2_000
+# Characters of one turns().
+MOST_CHARS = 4_000_000
+# Characters of one gist().
+MOST_GIST = 30_000
+# Turns that one gist() reads, spread evenly if there are more.
+MOST_READ = 20_000
 # Characters of a turn that a gist for a query shows: the more turns, the more evidence is there.
 TURN_CHARS = 110
-# Turns that a title is made of, characters of each to look at, characters of a title.
+# Turns that a title is made from, characters of each that are read, characters of a title.
 TITLE_TURNS, TITLE_FROM, TITLE_CHARS = 6, 2_000, 60
-UNSPOKEN_EVENTS = 40  # events that describe a session without a user
+# Events that describe a session without a user.
+UNSPOKEN_EVENTS = 40
 
 FOREIGN_WORDS = (
     "The user of this store said nothing there: these are words of others, from an imported file."
@@ -40,7 +45,7 @@ FOREIGN_WORDS = (
 
 
 class Topics(msgspec.Struct, frozen=True):
-    """What a session was about."""
+    """The subject of a session."""
 
     turns: int
     terms: tuple[str, ...]
@@ -53,7 +58,8 @@ class OverviewMethods:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._topics = SessionTopics()
-        self._erasure = 0  # the newest one that the topics know of
+        # The newest erasure that the topics know of.
+        self._erasure = 0
 
     # outline --------------------------------------------------------------------------------------
 
@@ -103,7 +109,7 @@ class OverviewMethods:
         return Answer(rows, "; ".join(notes), tuple(seqs), is_unknown=bool(rows))
 
     def _known_topics(self) -> dict[str, Topics]:
-        """What each session was about; nothing of erased events stays in memory."""
+        """The subject of each session; nothing of erased events stays in memory."""
         erasure = self._reader.log.newest_erasure()
         if erasure != self._erasure:
             self._topics, self._erasure = SessionTopics(), erasure
@@ -114,7 +120,7 @@ class OverviewMethods:
         return self._topics.read(turns, self._reader.last_before_running())
 
     def _unspoken(self, info: SessionInfo) -> Topics | None:
-        """What a session without a user was about; None when there is nothing to show."""
+        """The subject of a session without a user; None when there is nothing to show."""
         events = self._reader.log.iterate(grant=self._reader.grant, session_id=info.session_id)
         lines = []
         for _, event in zip(range(UNSPOKEN_EVENTS), events, strict=False):
@@ -130,7 +136,7 @@ class OverviewMethods:
     def turns(
         self, *place: Any, session_id: Any = None, role: Any = None, chars: Any = None
     ) -> Answer:
-        """What was said in a session (by id, or by its number in the outline), or from one seq to
+        """The turns of a session (by id, or by its number in the outline), or from one seq to
         another; with `chars`, only the beginning of each turn.
         """
         roles = None if role is None else texts(role, "role")
@@ -284,7 +290,7 @@ ReadTurns = Callable[[int, int], Iterator[Event]]
 
 
 class SessionTopics:
-    """What each session was about, as far as it was read; new turns are counted on demand."""
+    """The subject of each session, as far as it was read; new turns are counted on demand."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -295,9 +301,11 @@ class SessionTopics:
         self._table = TermTable()
         self._numbers: dict[str, int] = {}
         self._counts: Counter[str] = Counter()
-        self._first: dict[str, list[str]] = {}  # the turns that a title is made of
+        # The turns that a title is made from.
+        self._first: dict[str, list[str]] = {}
         self._terms: dict[str, tuple[str, ...]] = {}
-        self.imported: dict[str, str] = {}  # the files of sessions in which somebody else may speak
+        # The files of sessions in which somebody else may speak.
+        self.imported: dict[str, str] = {}
 
     def read(self, turns: ReadTurns, upto: int) -> dict[str, Topics]:
         """The topics of each session in which a user spoke."""

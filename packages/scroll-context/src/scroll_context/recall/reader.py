@@ -1,7 +1,7 @@
-"""What recall reads through: a store, the scope of its session, a grant, and the hidden events.
+"""The reader of recall: a store, the scope of its session, a grant, and the hidden events.
 
 Nothing outside the grant is read. Echoes are never shown, and neither is the running task: events
-since the newest request that the view still shows are no evidence about the past.
+since the newest request that the view still shows are not evidence about the past.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -17,9 +17,13 @@ from scroll_context.origin import SPEAKER
 from scroll_context.recall.arguments import filters_of
 from scroll_context.store import Store
 
-WHOLE_TEXT = 1 << 20  # bytes; a larger body stays behind its handle
-PAGE_EVENTS, PAGE_BYTES = 100, 16 << 20  # events, and bytes of their rows, that are read at once
-FEW_EVENTS = 4  # so many are read without asking for their sizes
+# Bytes of a body that is returned as text. A larger one stays behind its handle.
+WHOLE_TEXT = 1 << 20
+# Events, and bytes of their rows, that are read at once.
+PAGE_EVENTS = 100
+PAGE_BYTES = 16 << 20
+# This many events are read without asking for their sizes.
+FEW_EVENTS = 4
 _SPEAKERS = ("user", "assistant", SPEAKER)
 _WORK_KINDS = frozenset({Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.CELL, Kind.OBSERVATION})
 _TASK_KINDS = (Kind.CONVERSATION, Kind.TOOL_CALL, Kind.CELL, Kind.OBSERVATION)
@@ -39,7 +43,8 @@ class Reader:
         self.log = store.log
         self.scope = scope
         self.grant = grant
-        self.hidden = hidden  # the seqs that the working view shows now
+        # The seqs that the working view shows now.
+        self.hidden = hidden
 
     # the running task -----------------------------------------------------------------------------
 
@@ -63,8 +68,9 @@ class Reader:
             f"SELECT seq FROM event WHERE session_id = ? AND seq > ? AND kind IN ({marks})",
             [session, max(first - 1, *visible), *_TASK_KINDS],
         )
-        shown = [seq for seq in visible if seq >= first]
-        return frozenset([*shown, *(seq for (seq,) in not_yet_shown)])
+        running = {seq for seq in visible if seq >= first}
+        running.update(seq for (seq,) in not_yet_shown)
+        return frozenset(running)
 
     def last_before_running(self) -> int:
         """The last seq before the running task."""
@@ -152,7 +158,7 @@ class Reader:
         """The seqs in pages of at most `PAGE_EVENTS` events with about `PAGE_BYTES` in their rows.
 
         The metadata of one event may take 8 MiB, so a hundred events of an import took 800 MiB
-        before the first of them was looked at.
+        before the first of them was read.
         """
         page: list[int] = []
         room = PAGE_BYTES

@@ -15,20 +15,24 @@ from scroll_context.events import Event
 from scroll_context.kernel.results import CapabilityResult
 from scroll_context.tools.handles import ResultRef, ref_of
 
-METADATA_BYTES = 16 << 10  # of the metadata in one row, as JSON
+# Bytes of the metadata in one row, as JSON.
+METADATA_BYTES = 16 << 10
 ROW_KEYS = ("seq", "session_id", "role", "kind", "created_at", "content")
 
 Row = dict[str, Any]
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a method of `ms` returns: rows, a note about them, and the events they were made from."""
+    """The answer of a method of `ms`: rows, a note, and the events that they were made from."""
 
     rows: list[Row]
     note: str = ""
-    seqs: tuple[int, ...] | None = None  # None: the seqs of the rows
-    is_unknown: bool = False  # whether it was made from more events than `seqs` names
-    truncated: bool = False  # whether rows were left out
+    # The events that it was made from; None for those in the rows.
+    seqs: tuple[int, ...] | None = None
+    # Whether it was made from more events than `seqs` names.
+    is_unknown: bool = False
+    # Whether rows were left out.
+    truncated: bool = False
 
     def result(self) -> CapabilityResult:
         """The same for the kernel, with the provenance that the host records."""

@@ -1,4 +1,4 @@
-"""Standing instructions, decisions and preferences of the user, with those that conflict together."""
+"""Standing instructions, decisions and preferences of the user; those in conflict stand together."""
 
 import re
 from threading import Lock
@@ -13,7 +13,8 @@ from scroll_context.text.stance import Standing, Statement, by_subject, statemen
 from scroll_context.text.words import STOP_WORDS, clip, stem, words
 from scroll_context.work import check as check_work
 
-FEW_STANDING = 12  # statements that are listed whatever the topic
+# Statements that are listed whatever the topic.
+FEW_STANDING = 12
 _CONDITION = re.compile(
     r"\b(?:when|whenever|if|each time|every time)\b|\A(?:for|in|on|with)\b", re.IGNORECASE
 )
@@ -35,7 +36,8 @@ class StandingMethods:
         self._forget(0)
 
     def _forget(self, erasure: int) -> None:
-        self._erasure = erasure  # seq of the newest erasure that is known here
+        # The seq of the newest erasure that is known here.
+        self._erasure = erasure
         self._upto = 0
         self._stated: list[_Stated] = []
 
@@ -98,9 +100,9 @@ class StandingMethods:
             if upto > self._upto:
                 for event in self._reader.user_turns(self._upto, upto):
                     check_work()
-                    found = tuple(statements(event.content))
-                    if found:
-                        self._stated.append(_Stated(event.seq, found))
+                    stated = tuple(statements(event.content))
+                    if stated:
+                        self._stated.append(_Stated(event.seq, stated))
                     self._upto = event.seq
                 self._upto = upto
             return [turn for turn in self._stated if turn.seq <= upto]

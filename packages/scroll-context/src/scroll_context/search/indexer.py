@@ -25,7 +25,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 
 import tantivy
 
@@ -73,12 +72,7 @@ class EngineFaults:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         # A panic of the engine is a BaseException, and its class cannot be imported.
         is_panic = type(error).__name__ == "PanicException"
         if is_panic or isinstance(error, ValueError | TypeError | OSError):

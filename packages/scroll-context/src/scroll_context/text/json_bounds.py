@@ -41,10 +41,10 @@ def check_values(text: str, most: int = MOST_VALUES) -> None:
             return
 
 
-def check_line(line: bytes, most: int = MOST_VALUES) -> None:
+def check_line(line: bytes) -> None:
     """The same for a line that is not decoded yet."""
-    if sum(map(line.count, (b",", b"[", b"{"))) > most:
-        check_values(line.decode("utf-8", "replace"), most)
+    if sum(map(line.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        check_values(line.decode("utf-8", "replace"), MOST_VALUES)
 
 
 def bounded_loads(text: str | bytes, most: int = MOST_VALUES) -> Any:

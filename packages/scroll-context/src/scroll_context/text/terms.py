@@ -454,12 +454,12 @@ def log_likelihood(count: int, turns: int, others: int, other_turns: int) -> flo
     )
 
 
-def distinctive(sessions: Iterable[Iterable[str]], width: int = WIDTH) -> list[tuple[str, ...]]:
+def distinctive(sessions: Iterable[Iterable[str]]) -> list[tuple[str, ...]]:
     """The distinctive terms of each session, given the user's turns of all of them in order."""
     table = TermTable()
     for turns in sessions:
         table.add(turns)
-    return [table.terms(number, width) for number in range(len(table))]
+    return [table.terms(number) for number in range(len(table))]
 
 
 def title(turns: Iterable[str], terms: Sequence[str] = (), chars: int = TITLE) -> str:
