@@ -257,12 +257,6 @@ USED = [
     {"type": "tool_use", "id": "t", "name": "Read", "input": {}},
 ]
 ANSWER = [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "x"}]}]
-THREAD = {
-    "object": "thread.message",
-    "role": "user",
-    "created_at": 1,
-    "content": [{"text": {"value": "x"}}],
-}
 CHOICES = {"choices": [{"message": {"role": "user", "content": "x"}}]}
 HISTORIES: dict[Format, list[Any]] = {
     Format.CLAUDE_CODE: [
@@ -338,7 +332,6 @@ HISTORIES: dict[Format, list[Any]] = {
         },
         {"type": "human", "data": {"content": "x", "additional_kwargs": {"tool_calls": []}}},
         {"request": {"messages": []}, "response": {"body": CHOICES}},
-        {"object": "list", "data": [THREAD]},
         {
             "object": "response",
             "id": "r",

@@ -101,9 +101,9 @@ class SavedVariable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     The reason says why it is neither.
     Variables with the same `group` are names of one object. `stale` is set when the value may have
-    changed since it was pickled. `cells` are those whose events went into it; `seqs` is what older
-    versions wrote instead. `made_by` are the events of the cells that bound it or changed it, by
-    which an erasure finds what they had read in turn.
+    changed since it was pickled. `cells` are those whose events went into it. `made_by` are the
+    events of the cells that bound it or changed it, by which an erasure finds what they had read in
+    turn.
     """
 
     name: str
@@ -116,7 +116,6 @@ class SavedVariable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     # A code of `kernel.results.REASONS`, and the built-in exception after a colon.
     reason: str = ""
     cell: int = 0
-    seqs: tuple[int, ...] = ()
     cells: tuple[int, ...] = ()
     made_by: tuple[int, ...] = ()
     stale: bool = False

@@ -89,9 +89,7 @@ def test_a_restore_tells_stale_from_lost() -> None:
     names.record_cell(1, ["a", "b", "c"], [], [], (1,))
     names.record_save(["a", "b", "c"], ["a", "b", "c"], 1)
     saved = Manifest(
-        variables=tuple(
-            SavedVariable(name=n, group=i, cell=1, seqs=(1,)) for i, n in enumerate("abc")
-        ),
+        variables=tuple(SavedVariable(name=n, group=i, cell=1) for i, n in enumerate("abc")),
         cell=1,
     )
     names.record_cell(2, ["a", "d"], [], ["b"], (2,))

@@ -1,8 +1,9 @@
 """Messages and conversations of other programs, turned into the common shape of chat messages.
 
-These are LangChain's three ways to write a message, items and answers of OpenAI's Responses,
-answers of its chat completions, pairs of a prompt and a completion, and threads of its assistants.
-A value of another shape is returned as it came; messages.py reads the common shape."""
+These are LangChain's three ways to write a message, items and answers of OpenAI's Responses, and
+answers of its chat completions. A value of another shape is returned as it came; messages.py reads
+the common shape.
+"""
 
 from typing import Any
 
@@ -89,9 +90,6 @@ def as_message(value: dict[str, Any]) -> tuple[dict[str, Any], str]:
     if (kind in _ITEMS or kind.endswith("_call_output")) and "role" not in value:
         empty = {"role": "assistant", "content": "", "kind": THINKING}
         return response_item(value) or empty, "OpenAI Responses"
-    if value.get("object") == "thread.message":
-        parts = [_thread_part(part) for part in records.objects(value, "content")]
-        return {**value, "content": parts}, "OpenAI thread"
     message = value.get("message")
     if "role" in value and "content" not in value and isinstance(message, dict):
         return {"role": value["role"], "content": message.get("content") or ""}, "Cursor"
@@ -148,11 +146,6 @@ def _is_tool_use(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") == "tool_use"
 
 
-def _thread_part(part: dict[str, Any]) -> dict[str, Any]:
-    text = part.get("text")
-    return {"type": "text", "text": text.get("value", "")} if isinstance(text, dict) else part
-
-
 def messages_in(value: Any) -> tuple[dict[str, Any], list[Any]] | None:
     """The fields and the messages of a conversation; None when a value is a single message."""
     if isinstance(value, list):
@@ -166,51 +159,14 @@ def messages_in(value: Any) -> tuple[dict[str, Any], list[Any]] | None:
     if isinstance(state, dict) and isinstance(state.get("messages"), list):
         # The state of a LangGraph thread.
         return {}, state["messages"]
-    response = value.get("response")
-    if isinstance(response, dict):
-        exchange = _exchange(value, response)
-        if exchange is not None:
-            return exchange
-    return _completion(value)
-
-
-def _exchange(
-    value: dict[str, Any], response: dict[str, Any]
-) -> tuple[dict[str, Any], list[Any]] | None:
-    """A line of a batch, or a call with its answer."""
-    answer = messages_in(response["body"] if isinstance(response.get("body"), dict) else response)
-    if answer is None:
-        return None
-    request = value.get("request") or value.get("body")
-    prompt = request.get("messages") if isinstance(request, dict) else None
-    if not isinstance(prompt, list):
-        prompt = []
-    about = {"id": value["custom_id"]} if value.get("custom_id") else {}
-    return about, [*prompt, *answer[1]]
-
-
-def _completion(value: dict[str, Any]) -> tuple[dict[str, Any], list[Any]] | None:
-    """An answer of OpenAI's, a thread, or a pair of a prompt and a completion."""
     choices = value.get("choices")
     if isinstance(choices, list):
         objects = [choice for choice in choices if isinstance(choice, dict)]
-        messages = [
+        replies = [
             choice["message"] for choice in objects if isinstance(choice.get("message"), dict)
         ]
-        return records.fields(value, id="id", model="model", created_at="created"), messages
+        return records.fields(value, id="id", model="model", created_at="created"), replies
     output = value.get("output")
     if value.get("object") == "response" and isinstance(output, list):
         return records.fields(value, id="id", model="model", created_at="created_at"), output
-    data = value.get("data")
-    if value.get("object") == "list" and isinstance(data, list):
-        ordered = sorted(data, key=_created_at)
-        has_thread = ordered and isinstance(ordered[0], dict)
-        return records.fields(ordered[0], id="thread_id") if has_thread else {}, ordered
-    if isinstance(value.get("prompt"), str) and isinstance(value.get("completion"), str):
-        pair = [("user", value["prompt"]), ("assistant", value["completion"])]
-        return {}, [{"role": role, "content": text} for role, text in pair]
     return None
-
-
-def _created_at(message: Any) -> Any:
-    return (message.get("created_at") or 0) if isinstance(message, dict) else 0

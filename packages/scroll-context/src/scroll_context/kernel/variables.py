@@ -313,7 +313,6 @@ class Namespace:
                     entry,
                     cell=record.variable.cell,
                     cells=record.behind,
-                    seqs=(),
                     made_by=tuple(sorted(record.cells)),
                     stale=is_stale,
                 )
@@ -348,10 +347,6 @@ class Namespace:
         for name in back:
             entry = saved[name]
             behind = entry.cells[-_CELLS_BEHIND:]
-            if entry.seqs:
-                # Older versions wrote one tuple for each variable.
-                self._sources.setdefault(entry.cell, entry.seqs[:MAX_SEQS])
-                behind = (entry.cell,)
             variable = Variable(
                 name=name, type=entry.type, size=entry.size, cell=entry.cell, used=entry.cell
             )

@@ -349,6 +349,6 @@ def _seqs_of_variables(log: EventLog, event: Event) -> set[int]:
     snapshot = Snapshot.decode_readable(log.text_or_preview(event))
     seqs: set[int] = set()
     for variable in snapshot.saved:
-        seqs.update(variable.seqs, variable.made_by)
+        seqs.update(variable.made_by)
     seqs.update(*snapshot.sources.values())
     return seqs

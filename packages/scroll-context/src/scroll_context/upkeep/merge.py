@@ -489,7 +489,6 @@ def _snapshot(snapshot: Snapshot, address: Address) -> Snapshot:
     saved = [
         replace(
             variable,
-            seqs=_addresses(variable.seqs, address_or_zero),
             made_by=_addresses(variable.made_by, address_or_zero),
         )
         for variable in snapshot.saved
