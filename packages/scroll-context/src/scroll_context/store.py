@@ -18,7 +18,7 @@ from scroll_context.events import EVERYTHING, Draft, Event, Grant, Progress
 from scroll_context.log import schema
 from scroll_context.log.foreign import ForeignWriter
 from scroll_context.log.log import EventLog
-from scroll_context.log.payloads import ArtifactRef, ToolResultRef, ref
+from scroll_context.log.payload_handles import ArtifactRef, ToolResultRef, ref
 from scroll_context.log.references import named_payloads
 from scroll_context.log.schemes import open_backend
 from scroll_context.log.writer import StoreLimits

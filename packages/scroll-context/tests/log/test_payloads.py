@@ -20,7 +20,8 @@ from forms import form
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import Draft, Payload
 from scroll_context.log.log import EventLog
-from scroll_context.log.payloads import CHUNK, ArtifactRef, PayloadStore, ToolResultRef, ref
+from scroll_context.log.payload_handles import ArtifactRef, ToolResultRef, ref
+from scroll_context.log.payloads import CHUNK, PayloadStore
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from scroll_context.kernel.protocol import (
     revive_in_jail,
 )
 from scroll_context.log.log import EventLog
-from scroll_context.log.payloads import ArtifactRef, ToolResultRef, ref
+from scroll_context.log.payload_handles import ArtifactRef, ToolResultRef, ref
 from scroll_context.tools import recorder
 from scroll_context.tools.recorder import ToolOutcome
 from scroll_context.tools.toolbox import Toolbox

@@ -28,7 +28,7 @@ from scroll_context.log.backend import LogBackend
 from scroll_context.log.chain import leaf_of
 from scroll_context.log.columns import TableRow
 from scroll_context.log.journal import Journal
-from scroll_context.log.payloads import PayloadFolder
+from scroll_context.log.payload_folder import PayloadFolder
 from scroll_context.log.rows import ERASED, ERASED_METADATA
 from scroll_context.store import Store
 from scroll_context.upkeep import erase as erasing

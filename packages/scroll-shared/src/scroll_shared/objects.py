@@ -27,7 +27,8 @@ from obstore import exceptions as faults
 from obstore.store import from_url
 
 from scroll_context.errors import BadInput, PayloadDamaged, StoreReadOnly, StoreUnreachable
-from scroll_context.log.payloads import CHUNK, PayloadFolder, PayloadStore
+from scroll_context.log.payload_folder import PayloadFolder
+from scroll_context.log.payloads import CHUNK, PayloadStore
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig

@@ -4,217 +4,35 @@ A body is written to a temporary file, synced, renamed to its digest, and the fo
 anyone may refer to it; so an event never names a payload that a crash can take away. Equal bodies
 are one file. Every read checks the digest: a body comes back exact or not at all. Digests come from
 rows and from model code, so they are untrusted: only 64 hex digits ever become a path.
-
-A handle (`ToolResultRef`, `ArtifactRef`) shows size, type and address of an event's payload and
-loads it when asked.
 """
 
 import codecs
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import re
-import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO
 
 from scroll_context.contents import Snapshot
 from scroll_context.errors import (
-    BadInput,
     PayloadDamaged,
     PayloadMissing,
     StoreError,
     StoreFull,
     StoreReadOnly,
-    StoreUnsafe,
 )
-from scroll_context.events import Event, Excerpt, Kind, Payload
-from scroll_context.files import sync_folder
-from scroll_context.log.ownership import is_made_by_us, open_file, open_folder
-from scroll_context.log.schema import command, private_folder, try_lock
+from scroll_context.events import Excerpt, Kind, Payload
+from scroll_context.log.payload_folder import PayloadFolder, PayloadPlace
+from scroll_context.log.schema import command
 from scroll_context.work import check as check_work
 
 CHUNK = 1 << 20
 TEXT = "text/plain; charset=utf-8"
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_SUBFOLDER = re.compile(r"[0-9a-f]{2}")
-# The folder of files that are being written, and the shape of their names.
-_UNFINISHED = "tmp"
-_TEMPORARY = re.compile(r"[0-9a-f]{16}\.part")
-
-
-class PayloadPlace(Protocol):
-    """Where the bytes of payloads lie: immutable objects by name.
-
-    What the bytes mean is the payload store's business.
-    A name is the 64 hex digits of a payload, and perhaps more behind them. Methods raise OSError
-    when the place fails.
-    """
-
-    def write(self, pieces: Iterable[bytes], name: Callable[[], str | None]) -> int:
-        """Store the pieces as one durable object. Returns its size.
-
-        `name` is called after the last piece; if it returns None, the pieces are discarded. An
-        object of the same name is replaced.
-        """
-        ...
-
-    def open(self, name: str, start: int = 0) -> IO[bytes]:
-        """The bytes from `start` on; FileNotFoundError when there are none of that name."""
-        ...
-
-    def size(self, name: str) -> int:
-        """How many bytes an object has; FileNotFoundError when it is not there."""
-        ...
-
-    def names(self, digest: str = "") -> Iterator[str]:
-        """Every stored name, in order, or those that begin with a payload's digest."""
-        ...
-
-    def remove(self, name: str) -> None:
-        """Delete an object, if it is still there."""
-        ...
-
-    def sync(self, name: str) -> None:
-        """Make sure that an object which another process wrote survives a crash."""
-        ...
-
-    def sweep(self) -> None:
-        """Remove what killed writers left behind."""
-        ...
-
-
-class PayloadFolder:
-    """A folder of files, in subfolders by the first two digits of their names.
-
-    Any number of processes may use it.
-    Each subfolder is opened without following links, and files are named relative to its handle.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        # Subfolders whose own entry is synced.
-        self._durable: set[str] = set()
-
-    def path(self, name: str) -> Path:
-        return self.folder / name[:2] / name
-
-    def open(self, name: str, start: int = 0) -> IO[bytes]:
-        with self._subfolder(name[:2]) as folder:
-            handle = open_file(name, os.O_RDONLY, dir_fd=folder)
-        if start:
-            os.lseek(handle, start, os.SEEK_SET)
-        return open(handle, "rb")
-
-    def size(self, name: str) -> int:
-        with self._subfolder(name[:2]) as folder:
-            return os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
-
-    def names(self, digest: str = "") -> Iterator[str]:
-        for subfolder in [digest[:2]] if digest else self._subfolders():
-            with (
-                contextlib.suppress(FileNotFoundError, NotADirectoryError),
-                self._subfolder(subfolder) as folder,
-            ):
-                yield from sorted(name for name in os.listdir(folder) if name.startswith(digest))
-
-    def _subfolders(self) -> list[str]:
-        try:
-            return sorted(filter(_SUBFOLDER.fullmatch, os.listdir(self.folder)))
-        except FileNotFoundError:
-            return []
-
-    def remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError), self._subfolder(name[:2]) as folder:
-            os.unlink(name, dir_fd=folder)
-
-    def sync(self, name: str) -> None:
-        with self._subfolder(name[:2]) as folder:
-            os.fsync(folder)
-
-    def sweep(self) -> None:
-        """Remove temporary files of ours that no living writer holds locked."""
-        try:
-            names = list(filter(_TEMPORARY.fullmatch, os.listdir(f"{self.folder}/{_UNFINISHED}")))
-        except FileNotFoundError:
-            return
-        if not names:
-            return
-        with self._subfolder(_UNFINISHED) as folder:
-            for name in names:
-                # It may be removed already, or not be ours to remove.
-                with contextlib.suppress(OSError, StoreUnsafe):
-                    _remove_unlocked(name, folder)
-
-    def write(self, pieces: Iterable[bytes], name: Callable[[], str | None]) -> int:
-        private_folder(self.folder)
-        private_folder(self.folder / _UNFINISHED)
-        with self._subfolder(_UNFINISHED) as unfinished:
-            handle, temporary = _new_temporary(unfinished)
-            try:
-                # The file stays locked against sweep() until it is closed.
-                with open(handle, "wb") as file:
-                    for piece in pieces:
-                        file.write(piece)
-                    file.flush()
-                    os.fsync(file.fileno())
-                    size = file.tell()
-                    final = name()
-                    if final is None:
-                        os.unlink(temporary, dir_fd=unfinished)
-                        return size
-                    self._make_durable(final[:2])
-                    with self._subfolder(final[:2]) as folder:
-                        os.replace(temporary, final, src_dir_fd=unfinished, dst_dir_fd=folder)
-                self.sync(final)
-            except BaseException:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=unfinished)
-                raise
-        return size
-
-    @contextlib.contextmanager
-    def _subfolder(self, name: str) -> Iterator[int]:
-        handle = open_folder(f"{self.folder}/{name}")
-        try:
-            yield handle
-        finally:
-            os.close(handle)
-
-    def _make_durable(self, subfolder: str) -> None:
-        """Create a subfolder, or make sure that one from another process survives a crash."""
-        if subfolder not in self._durable:
-            private_folder(self.folder / subfolder)
-            sync_folder(self.folder)
-            sync_folder(self.folder.parent)
-            self._durable.add(subfolder)
-
-
-def _new_temporary(folder: int) -> tuple[int, str]:
-    """A new file, locked.
-
-    A sweep may hold or remove it in the moment before it is locked; then another is made.
-    """
-    while True:
-        name = f"{secrets.token_hex(8)}.part"
-        handle = open_file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, dir_fd=folder)
-        os.fchmod(handle, 0o600)
-        if try_lock(handle) and os.fstat(handle).st_nlink:
-            return handle, name
-        os.close(handle)
-
-
-def _remove_unlocked(name: str, folder: int) -> None:
-    handle = open_file(name, os.O_RDONLY, dir_fd=folder)
-    try:
-        if is_made_by_us(os.fstat(handle)) and try_lock(handle):
-            os.unlink(name, dir_fd=folder)
-    finally:
-        os.close(handle)
 
 
 class PayloadStore:
@@ -489,65 +307,3 @@ def _pieces(body: IO[bytes] | Iterable[bytes]) -> Iterable[bytes]:
     if hasattr(body, "read"):
         return iter(lambda: body.read(CHUNK), b"")
     return body
-
-
-# handles ------------------------------------------------------------------------------------------
-
-
-class PayloadRef:
-    """The base of every handle: where the body belongs, how large it is, and how it begins."""
-
-    def __init__(self, event: Event, payload: Payload, payloads: PayloadStore) -> None:
-        self.seq = event.seq
-        self.preview = event.content
-        self.size = payload.size
-        self.media_type = payload.media_type
-        self.digest = payload.digest
-        self._payloads = payloads
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} seq={self.seq} {self.media_type} {self.size:,} bytes>"
-
-
-class ToolResultRef(PayloadRef):
-    """Text: a tool's result, a long message, a cell's complete output."""
-
-    def text(self) -> str:
-        return self._payloads.text(self.digest)
-
-    def json(self) -> Any:
-        try:
-            return json.loads(self.text())
-        except ValueError as error:
-            raise BadInput(
-                f"the payload of seq {self.seq} is not JSON ({error}); read it with .text()"
-            ) from error
-
-    def lines(self) -> Iterator[str]:
-        """The lines, one at a time, without holding the complete text."""
-        rest = ""
-        for piece in self._payloads.text_pieces(self.digest):
-            *lines, rest = (rest + piece).split("\n")
-            yield from lines
-        if rest:
-            yield rest
-
-
-class ArtifactRef(PayloadRef):
-    """Bytes: an image, an archive, a generated file."""
-
-    def bytes(self) -> bytes:
-        return self._payloads.read(self.digest)
-
-    def save_as(self, target: str | Path) -> Path:
-        """Write the body to a new file."""
-        self._payloads.save_as(self.digest, Path(target))
-        return Path(target)
-
-
-def ref(event: Event, payloads: PayloadStore) -> ToolResultRef | ArtifactRef | None:
-    """The handle of an event's payload, or None when the body is inline."""
-    if event.payload is None:
-        return None
-    kind = ToolResultRef if event.payload.is_text else ArtifactRef
-    return kind(event, event.payload, payloads)
