@@ -1,9 +1,8 @@
 """Pickles on their way between a worker and the blob store: collected when a kernel is saved, sent
 back when it is restored.
 
-A pickle is opaque bytes here: the host keeps it, sends it back, and never unpickles it. A message of
-a save that exceeds its limits is a forgery, and ends the worker.
-"""
+A pickle is opaque bytes here: the host keeps it, sends it back, and never unpickles it. A message
+of a save that exceeds its limits is a forgery, and ends the worker."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Handles of payloads: size, type and address of an event's body, which is loaded when asked for."""
+"""Handles of payloads: size, type and address of a body, which is loaded when asked for."""
 
 import json
 from collections.abc import Iterator

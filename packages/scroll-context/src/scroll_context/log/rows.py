@@ -280,9 +280,8 @@ def _as_text(value: Any) -> str:
 def number_at(path: str) -> str:
     """SQL for a number in the metadata; NULL if there is none, or the metadata is not JSON.
 
-    Metadata may have any shape after an import, and may be damaged. Each number has a limit, so that
-    a sum cannot become infinite.
-    """
+    Metadata may have any shape after an import, and may be damaged. Each number has a limit, so
+    that a sum cannot become infinite."""
     place = f"'$.{path}'"
     return (
         "CASE WHEN json_valid(metadata) THEN "

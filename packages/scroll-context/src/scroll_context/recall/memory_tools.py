@@ -46,7 +46,8 @@ def recall_tools(
     >>> from scroll_context import Session, SessionOptions, Store
     >>> from scroll_context.hosts import recall_tools
     >>> options = SessionOptions(context="plain")
-    >>> with Store("w.scroll", create=True) as store, Session.open(store, options=options) as session:
+    >>> store = Store("w.scroll", create=True)
+    >>> with store, Session.open(store, options=options) as session:
     ...     tools = recall_tools(session.environment.memory)
     >>> [tool.name for tool in tools]
     ['search', 'grep', 'expand', 'outline']
@@ -96,7 +97,8 @@ def call_tool(
     >>> from scroll_context import Session, SessionOptions, Store
     >>> from scroll_context.hosts import call_tool, recall_tools
     >>> options = SessionOptions(context="plain")
-    >>> with Store("w.scroll", create=True) as store, Session.open(store, options=options) as session:
+    >>> store = Store("w.scroll", create=True)
+    >>> with store, Session.open(store, options=options) as session:
     ...     event = session.say("The code is 4711.")
     ...     tools = recall_tools(session.environment.memory)
     ...     answer = call_tool(tools, "expand", {"seq": event.seq})

@@ -1,4 +1,4 @@
-"""Standing instructions, decisions and preferences of the user; those in conflict stand together."""
+"""Standing instructions, decisions and preferences of the user, grouped by subject."""
 
 import re
 from threading import Lock

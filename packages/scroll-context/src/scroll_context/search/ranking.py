@@ -22,12 +22,12 @@ which costs .002 to .005 of recall.
 Looking for word forms at query time instead of indexing stems was tried: the engine indexes three
 times as fast and finds less (at 10, .570 instead of .584 on BEAM, .648 instead of .664 on LoCoMo).
 
-What a search within a grant returns does not tell what lies outside. The engine's statistics are of
-the whole index, so each word is weighed anew by how many granted documents hold it; the words of a
-prefix are those of granted documents; and search.py makes the score of a hit within a grant from
-its rank alone. Two things remain of the whole index: the mean length of a document, which moves the
-order a little, and time: a common word takes longer than a rare one. A grant that permits every
-document is searched without this work.
+The answer to a search within a grant does not reveal what lies outside. The engine's statistics are
+those of the complete index, so each word is weighed again by how many granted documents hold it;
+the words of a prefix are those of granted documents; and search.py makes the score of a hit within
+a grant from its rank alone. Two things still depend on the complete index: the mean length of a
+document, which moves the order a little, and time: a common word takes longer than a rare one. A
+grant that permits every document is searched without this work.
 """
 
 import math
@@ -49,26 +49,39 @@ from scroll_context.search.documents import created_bound
 from scroll_context.search.query import All, AnyOf, Field, Node, Term, Words
 from scroll_context.search.tokenize import SCHEMA
 
-AS_WRITTEN = 0.4  # weight of a word of a question as written, beside its stem,
-AS_KEYWORD = 1.0  # and of a keyword: integrate is not integral
-RANKED_WORDS = 128  # beyond so many words with a prefix, all weigh the same
-MOST_WORDS = 10_000  # beyond so many, a row of words that ends in a prefix finds only the commonest
-MOST_PHRASES = 1_000  # the same, within a grant
+# The weight of a word as written, beside its stem: in a question, and as a keyword (integrate is
+# not integral).
+AS_WRITTEN = 0.4
+AS_KEYWORD = 1.0
+# If more words than this have a prefix, all of them weigh the same.
+RANKED_WORDS = 128
+# If more words than this have a prefix, a phrase that ends in it matches only the commonest.
+MOST_WORDS = 10_000
+# The same limit within a grant.
+MOST_PHRASES = 1_000
+# Documents that are read at least.
 CANDIDATES = 600
-ALL_WORDS = 1.3  # weight of an event that has all of a few words
-OWN_WORD = 8.0  # weight of an event that has the only word itself, not just one with the same stem
-SHORTEST_BEGINNING = 3  # letters that the forms of a word share; fewer begin too many words
-STANCE = (1.0, 1.2, 2.0)  # weight of a user turn, of a preference and of a standing instruction
-NEAR = 4  # neighbouring user turns at most so many seqs apart
-LENT_NEAR = 0.1  # lend so much of their score to each other
-MOST_COUNTS = 20_000  # numbers of documents that are remembered
-MOST_TIES = 10_000  # candidates looked at when many score the same, so that ties go by seq
+# The weight of an event that has all of a few words.
+ALL_WORDS = 1.3
+# The weight of an event that has the only word itself, not just one with the same stem.
+OWN_WORD = 8.0
+# Letters that the forms of a word share. Fewer letters begin too many words.
+SHORTEST_BEGINNING = 3
+# The weights of a user turn, of a preference and of a standing instruction.
+STANCE = (1.0, 1.2, 2.0)
+# User turns that are at most `NEAR` seqs apart lend each other this part of their score.
+NEAR = 4
+LENT_NEAR = 0.1
+# Document counts that are remembered.
+MOST_COUNTS = 20_000
+# Candidates that are read when many score the same, so that ties are broken by seq.
+MOST_TIES = 10_000
 
 _BIGGEST = (1 << 63) - 1
 
 
 def clauses(grant: Grant, filters: SearchFilters = NO_FILTERS) -> list[Query]:
-    """What a document must satisfy within a grant and filters, for the engine."""
+    """The conditions of a grant and of filters, as queries of the engine."""
     labels = filters.labels()
     for name in grant.__struct_fields__:
         granted = getattr(grant, name)
@@ -104,7 +117,8 @@ class Ranking(msgspec.Struct, frozen=True):
     """How candidates become an order."""
 
     k: int
-    enough: int = 10  # matches, so that words that stand side by side need not be taken apart
+    # With this many matches, words that stand side by side are not searched for one by one.
+    enough: int = 10
     exclude: frozenset[int] = frozenset()
     user_weight: float = 2.0
     flow: float = 0.25
@@ -128,22 +142,26 @@ class Match(msgspec.Struct, frozen=True):
 
 
 class _Documents(NamedTuple):
-    """Documents that were found, best first, and the events that they belong to."""
+    """Matching documents, best first, and the events that they belong to."""
 
     addresses: list[tantivy.DocAddress]
     seqs: list[int]
 
 
 class Ranked(msgspec.Struct, frozen=True):
-    """The best matches, and what there is to say about them."""
+    """The best matches, and facts about them for the reader."""
 
     matches: list[Match]
-    excluded: tuple[int, ...] = ()  # events that matched and that the caller excludes
+    # Matching events that the caller excludes.
+    excluded: tuple[int, ...] = ()
     # Events with all of the words, where some of them would do; None if that is all of them.
     with_all: frozenset[int] | None = None
-    capped: bool = False  # whether more events than these have all words
-    missing: tuple[str, ...] = ()  # words that no event within the grant has
-    only_excluded: tuple[str, ...] = ()  # words that only excluded events have
+    # Whether more events than these have all words.
+    capped: bool = False
+    # Words that no event within the grant has.
+    missing: tuple[str, ...] = ()
+    # Words that only excluded events have.
+    only_excluded: tuple[str, ...] = ()
 
 
 Counts = dict[tuple[object, ...], int]
@@ -159,7 +177,8 @@ class _Candidates(NamedTuple):
     """The best documents for a query, best first."""
 
     hits: _Scored
-    is_cut: bool  # whether more documents match
+    # Whether more documents match.
+    is_cut: bool
 
 
 class RankedSearch:
@@ -191,11 +210,13 @@ class RankedSearch:
 
         Events with all words come first, or weigh more; when they are few, any word will do.
         """
-        found = (
-            self._find_words(query) if isinstance(query, Words) else self._find_expression(query)
-        )
+        match query:
+            case Words():
+                ranked = self._find_words(query)
+            case _:
+                ranked = self._find_expression(query)
         missing, only_excluded = self._without_rows(query)
-        return msgspec.structs.replace(found, missing=missing, only_excluded=only_excluded)
+        return msgspec.structs.replace(ranked, missing=missing, only_excluded=only_excluded)
 
     def every(self, query: Words | Node, *, any_word: bool = False) -> set[int]:
         """Every event that has all of the words, or with `any_word` any of them, in whichever
@@ -214,57 +235,55 @@ class RankedSearch:
             case AnyOf(parts):
                 return set().union(*(self._seqs(part, exact=exact) for part in parts))
             case All(parts, without):
-                wanted = [self._seqs(part, exact=exact) for part in parts]
-                unwanted = [self._seqs(part, exact=True) for part in without]
-                return set.intersection(*wanted).difference(*unwanted)
-        must = [(Occur.Must, query) for query in (self._node(node, exact=exact), *self._clauses)]
-        hits = self.searcher.search(
-            Query.boolean_query(must), max(1, self.searcher.num_docs), count=False
-        ).hits
-        return set(self._column("seq", [place for _, place in hits])) if hits else set()
+                required = [self._seqs(part, exact=exact) for part in parts]
+                forbidden = [self._seqs(part, exact=True) for part in without]
+                return set.intersection(*required).difference(*forbidden)
+        return self._seqs_with([self._node(node, exact=exact), *self._clauses])
+
+    def _seqs_with(self, queries: Sequence[Query], most: int | None = None) -> set[int]:
+        """The events whose documents satisfy all of these queries."""
+        must = Query.boolean_query([(Occur.Must, query) for query in queries])
+        limit = max(1, self.searcher.num_docs) if most is None else most
+        return self._events(self.searcher.search(must, limit, count=False).hits)
 
     def _find_words(self, query: Words) -> Ranked:
         is_word = len(query.terms) == 1 and self._own_forms(query.terms[0]) is not None
         if len(query.terms) < 2 and not is_word:
-            return self._found(self._candidates(self._any_words(query)).hits)
+            return self._ranked(self._candidates(self._any_words(query)).hits)
         strict = self._candidates(self._all_words(query))
         if not query.question and strict.is_cut:
-            return self._counted(self._found(strict.hits), strict)
+            return self._counted(self._ranked(strict.hits), strict)
         some = self._candidates(self._any_words(query))
         if query.question:
-            return self._counted(self._found(some.hits), strict)
+            return self._counted(self._ranked(some.hits), strict)
         weight = OWN_WORD if is_word else ALL_WORDS
-        both = sorted(
-            [*((weight * score, place) for score, place in strict.hits), *some.hits],
-            key=itemgetter(0),
-            reverse=True,
-        )
-        ranked_events = self._found(both)
+        both = [(weight * score, place) for score, place in strict.hits]
+        both += some.hits
+        both.sort(key=itemgetter(0), reverse=True)
+        ranked_events = self._ranked(both)
         return ranked_events if is_word else self._counted(ranked_events, strict)
 
     def _find_expression(self, query: Node) -> Ranked:
         strict = self._candidates(self._node(query, exact=False))
-        found = self._found(strict.hits)
+        ranked_events = self._ranked(strict.hits)
         loose = language.relaxed(query)
-        if loose == query or len(found.matches) >= self._ranking.enough:
-            return found
+        if loose == query or len(ranked_events.matches) >= self._ranking.enough:
+            return ranked_events
         some = self._candidates(self._node(loose, exact=False))
-        more = self._found(some.hits)
-        have = {match.seq for match in found.matches}
-        matches = [*found.matches, *(match for match in more.matches if match.seq not in have)][
-            : self._ranking.k
-        ]
-        return self._counted(Ranked(matches, more.excluded), strict)
+        more = self._ranked(some.hits)
+        strict_seqs = {match.seq for match in ranked_events.matches}
+        matches = list(ranked_events.matches)
+        matches += [match for match in more.matches if match.seq not in strict_seqs]
+        return self._counted(Ranked(matches[: self._ranking.k], more.excluded), strict)
 
     def _counted(self, ranked: Ranked, strict: _Candidates) -> Ranked:
         """With the events that have all words, so that a reader can tell them from the others."""
-        return msgspec.structs.replace(
-            ranked, with_all=frozenset(self._events(strict.hits)), capped=strict.is_cut
-        )
+        with_all = frozenset(self._events(strict.hits) - self._ranking.exclude)
+        return msgspec.structs.replace(ranked, with_all=with_all, capped=strict.is_cut)
 
     def _events(self, hits: _Scored) -> set[int]:
-        seqs = self._column("seq", [place for _, place in hits]) if hits else []
-        return set(seqs) - self._ranking.exclude
+        """The events that documents belong to."""
+        return set(self._column("seq", [place for _, place in hits])) if hits else set()
 
     def _without_rows(self, query: Words | Node) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The words that no event within the grant has, and those that only excluded ones have."""
@@ -272,11 +291,16 @@ class RankedSearch:
         only_excluded: list[str] = []
         for term in language.terms_of(query):
             if term.stem and self._holding("stems", term.stem) > len(self._ranking.exclude):
-                continue  # as nearly always
-            if term.field is not Field.PAIRS and (holders := self._holders(term)) is not None:
-                (only_excluded if holders else missing).append(
-                    " ".join(term.tokens) + "*" * term.prefix
-                )
+                # Nearly every term ends here.
+                continue
+            holders = None if term.field is Field.PAIRS else self._holders(term)
+            if holders is None:
+                continue
+            label = " ".join(term.tokens) + "*" * term.prefix
+            if holders:
+                only_excluded.append(label)
+            else:
+                missing.append(label)
         return tuple(missing), tuple(only_excluded)
 
     def _holders(self, term: Term) -> set[int] | None:
@@ -289,31 +313,31 @@ class RankedSearch:
                 return set()
             if len(term.tokens) == 1 and fewest > len(self._ranking.exclude):
                 return None
-        must = [(Occur.Must, query) for query in (self._ways(term)[0], *self._granted)]
-        hits = self.searcher.search(
-            Query.boolean_query(must), len(self._ranking.exclude) + 1, count=False
-        ).hits
-        seqs = set(self._column("seq", [place for _, place in hits])) if hits else set()
+        most = len(self._ranking.exclude) + 1
+        seqs = self._seqs_with([self._ways(term)[0], *self._granted], most)
         return seqs if seqs <= self._ranking.exclude else None
 
     def _holding(self, field: str, word: str) -> int:
         """How many granted documents hold a word."""
-        return self._count((field, word)) if self._granted else self.searcher.doc_freq(field, word)
+        if self._granted:
+            return self._count((field, word))
+        return self.searcher.doc_freq(field, word)
 
-    def _found(self, hits: _Scored) -> Ranked:
+    def _ranked(self, hits: _Scored) -> Ranked:
+        """The events of these documents in their final order."""
         if not hits:
             return Ranked([])
         columns = tuple(zip(*hits, strict=True))
         scores, addresses = list(columns[0]), list(columns[1])
-        if self._granted:  # weighing anew rounds, which must not break ties
+        if self._granted:
+            # Weighing within a grant rounds, which must not break ties.
             scores = [float(f"{score:.5g}") for score in scores]
         seqs, turns = self._column("seq", addresses), self._column("answers", addresses)
         column = self._column("stance", addresses)
         stances = dict(compress(zip(seqs, column, strict=True), column)) if any(column) else {}
         documents = _Documents(addresses, seqs)
-        best = [
-            Match(*one, documents) for one in ranked(seqs, turns, scores, stances, self._ranking)
-        ]
+        order = ranked(seqs, turns, scores, stances, self._ranking)
+        best = [Match(seq, score, documents) for seq, score in order]
         exclude = self._ranking.exclude
         excluded = tuple(dict.fromkeys(seq for seq in seqs if seq in exclude)) if exclude else ()
         return Ranked(best, excluded)
@@ -324,8 +348,11 @@ class RankedSearch:
     def _all_words(self, query: Words) -> Query:
         """All words, in one of their own forms: a word that only shares the stem is another one."""
         parts = [part for term in (*query.required, *query.terms) for part in self._must(term)]
-        for term in query.terms if not query.question else ():
-            if own_forms := self._own_forms(term):
+        if query.question:
+            return Query.boolean_query(parts)
+        for term in query.terms:
+            own_forms = self._own_forms(term)
+            if own_forms:
                 has_form = Query.term_set_query(SCHEMA, "text", list(own_forms))
                 parts.append((Occur.Must, Query.const_score_query(has_form, 0.0)))
         return Query.boolean_query(parts)
@@ -333,7 +360,7 @@ class RankedSearch:
     def _own_forms(self, term: Term) -> tuple[str, ...] | None:
         """The inflections of a word that the index has; None where nothing else shares its stem."""
         stem = term.stem
-        # Of "study" and "studies" the stem is "studi", and only "stud" begins all three.
+        # The stem of "study" and "studies" is "studi", and only "stud" begins all three.
         beginning = stem[:-1] if stem.endswith("i") else stem
         if len(beginning) < SHORTEST_BEGINNING or term.parts:
             return None
@@ -347,7 +374,7 @@ class RankedSearch:
 
     def _any_words(self, query: Words) -> Query:
         phrases = [part for term in query.required for part in self._must(term)]
-        # not nested, so that the engine can pass over what cannot be among the best
+        # These are not nested, so the engine can skip documents that cannot be among the best.
         words = [
             (Occur.Should, way)
             for term in query.terms
@@ -356,99 +383,92 @@ class RankedSearch:
         return Query.boolean_query([*phrases, *words])
 
     def _candidates(self, query: Query) -> _Candidates:
-        """The best documents by BM25, and all that tie with the last one wanted.
+        """The best documents by BM25, and all that tie with the last of the k best.
 
-        Where more documents match, which of those that tie with the last one are among the hits
-        depends on the segments of the index. So none of them are: merges change no answer.
+        If more documents match, the segments of the index decide which of those that tie with the
+        last hit are among the hits. So none of them are: a merge of segments changes no answer.
         """
         if self._clauses:
             must = [(Occur.Must, Query.const_score_query(clause, 0.0)) for clause in self._clauses]
             query = Query.boolean_query([(Occur.Must, query), *must])
         limit = self._ranking.candidates
-        last_wanted = self._ranking.k + len(self._ranking.exclude) - 1
+        last_needed = self._ranking.k + len(self._ranking.exclude) - 1
         while True:
             hits = self.searcher.search(query, limit, count=False).hits
             if len(hits) < limit:
                 return _Candidates(hits, is_cut=False)
             last = hits[-1][0]
-            if hits[last_wanted][0] != last:
-                hits = hits[: bisect_left(hits, -last, key=_negative_score)]
+            if hits[last_needed][0] != last:
+                hits = hits[: bisect_left(hits, -last, key=lambda hit: -hit[0])]
                 return _Candidates(hits, is_cut=True)
             if limit >= MOST_TIES:
                 return _Candidates(hits, is_cut=True)
             limit = min(limit * 4, MOST_TIES)
 
     def _node(self, node: Node, *, exact: bool) -> Query:
-        """`exact` finds words only as they are written: what NOT takes away must be what was named."""
+        """The query of an expression.
+
+        `exact` matches words only as written, because NOT must exclude exactly the named words.
+        """
         match node:
             case Term():
-                return (
-                    self._exactly(node)
-                    if exact and node.is_word
-                    else Query.boolean_query(self._must(node))
-                )
+                if exact and node.is_word:
+                    return self._exactly(node)
+                return Query.boolean_query(self._must(node))
             case AnyOf(parts):
                 return Query.boolean_query(
                     [(Occur.Should, self._node(part, exact=exact)) for part in parts]
                 )
             case All(parts, without):
-                wanted = [(Occur.Must, self._node(part, exact=exact)) for part in parts]
-                unwanted = [(Occur.MustNot, self._node(part, exact=True)) for part in without]
-                return Query.boolean_query([*wanted, *unwanted])
+                required = [(Occur.Must, self._node(part, exact=exact)) for part in parts]
+                forbidden = [(Occur.MustNot, self._node(part, exact=True)) for part in without]
+                return Query.boolean_query([*required, *forbidden])
 
     def _ways(self, term: Term, *, in_question: bool = False) -> list[Query]:
-        """What finds a term, and what only makes it count more."""
+        """The query that matches a term, and queries that only make it count more."""
         if term.prefix:
             return [self._prefix(term)]
         stem = term.stem
         if not stem:
             units = tokenize.quantities(term.tokens[0])[0] if term.is_word else ()
-            if units:  # 16gb also finds 16 gb
-                apart = self._exactly(Term(tuple(units[0].split()), term.field))
-                return [
-                    Query.boolean_query(
-                        [(Occur.Should, self._exactly(term)), (Occur.Should, apart)]
-                    )
-                ]
-            return [self._exactly(term)]
+            if not units:
+                return [self._exactly(term)]
+            # 16gb also matches 16 gb.
+            apart = self._exactly(Term(tuple(units[0].split()), term.field))
+            return [_either(self._exactly(term), apart)]
         any_form = self._weighed(Query.term_query(SCHEMA, "stems", stem, "freq"), "stems", [stem])
         if term.parts:
-            # InternalError also finds internal_error and "internal error".
-            apart = self._exactly(Term(term.parts, term.field))
-            any_form = Query.boolean_query([(Occur.Should, any_form), (Occur.Should, apart)])
+            # InternalError also matches internal_error and "internal error".
+            any_form = _either(any_form, self._exactly(Term(term.parts, term.field)))
         if in_question and stem == term.tokens[0]:
             return [any_form]
-        return [
-            any_form,
-            Query.boost_query(self._exactly(term), AS_WRITTEN if in_question else AS_KEYWORD),
-        ]
+        weight = AS_WRITTEN if in_question else AS_KEYWORD
+        return [any_form, Query.boost_query(self._exactly(term), weight)]
 
     def _must(self, term: Term) -> list[tuple[Occur, Query]]:
-        found, *more = self._ways(term)
-        return [(Occur.Must, found), *((Occur.Should, way) for way in more)]
+        required, *more = self._ways(term)
+        return [(Occur.Must, required), *((Occur.Should, way) for way in more)]
 
     def _prefix(self, term: Term) -> Query:
         *before, last = term.tokens
-        granted = (
-            Query.boolean_query([(Occur.Must, clause) for clause in self._granted])
-            if self._granted
-            else None
-        )
+        granted = None
+        if self._granted:
+            granted = Query.boolean_query([(Occur.Must, clause) for clause in self._granted])
         counted = self.searcher.terms_with_prefix(
             term.field, last, filter_query=granted, limit=MOST_WORDS + 1
         )
-        found = [word for word, count in counted if count]
-        if not found:
+        words = [word for word, count in counted if count]
+        if not words:
             return Query.empty_query()
-        if len(found) > RANKED_WORDS and not before:
+        if len(words) > RANKED_WORDS and not before:
             return Query.regex_query(SCHEMA, term.field, f"{last}.*")
         most = RANKED_WORDS
-        if RANKED_WORDS < len(found) <= MOST_WORDS:
+        if RANKED_WORDS < len(words) <= MOST_WORDS:
             if granted is None:
                 return Query.regex_phrase_query(SCHEMA, term.field, [*before, f"{last}.*"])
             most = MOST_PHRASES
-        whole = [Term((*before, word), term.field) for word in found[:most]]
-        return Query.disjunction_max_query([self._exactly(each) for each in whole])
+        phrases = [Term((*before, word), term.field) for word in words[:most]]
+        return Query.disjunction_max_query([self._exactly(phrase) for phrase in phrases])
 
     def _exactly(self, term: Term) -> Query:
         if len(term.tokens) > 1:
@@ -477,12 +497,13 @@ class RankedSearch:
                 must.append((Occur.Must, Query.term_query(SCHEMA, *word, "basic")))
             if len(self._counts) >= MOST_COUNTS:
                 self._counts.clear()
-            self._counts[key] = self.searcher.search(Query.boolean_query(must), 1).count  # type: ignore[attr-defined]
+            result = self.searcher.search(Query.boolean_query(must), 1)
+            self._counts[key] = result.count  # type: ignore[attr-defined]
         return self._counts[key]
 
 
-def _negative_score(hit: tuple[float, tantivy.DocAddress]) -> float:
-    return -hit[0]
+def _either(first: Query, second: Query) -> Query:
+    return Query.boolean_query([(Occur.Should, first), (Occur.Should, second)])
 
 
 def _rarity(holding: int, documents: int) -> float:
@@ -497,14 +518,16 @@ def ranked(
     stances: Mapping[int, int],
     ranking: Ranking,
 ) -> list[tuple[int, float]]:
-    """The k best of the events whose documents were found, which come best first: new scores, ties
-    by seq.
+    """The k best of the events whose documents match, with new scores, ties by seq.
 
-    `answered` is the user turn that each event answers, its own seq for a user turn. Of several
-    replies to one turn, and of several documents of one event, the best counts.
+    The documents come best first. `answered` is the user turn that each event answers, its own seq
+    for a user turn. If one turn has several replies, or one event several documents, the best one
+    counts.
     """
-    own: dict[int, float] = {}  # of the user turns
-    lent: dict[int, float] = {}  # by the replies
+    # The scores of the user turns.
+    own: dict[int, float] = {}
+    # The scores that replies lend to their turns.
+    lent: dict[int, float] = {}
     for seq, turn, score in zip(reversed(seqs), reversed(answered), reversed(scores), strict=True):
         if turn == seq:
             own[seq] = score
@@ -512,7 +535,8 @@ def ranked(
             lent[turn] = score
     weight, flow = ranking.user_weight, ranking.flow
     final = {turn: (score + flow * lent.get(turn, 0.0)) * weight for turn, score in own.items()}
-    near: dict[int, float] = {}  # the better score of the user turns just before and after
+    # The better score of the user turns directly before and after a turn.
+    near: dict[int, float] = {}
     for before, after in pairwise(sorted(own)):
         if after - before <= NEAR:
             near[before] = max(final[after], near.get(before, 0.0))
@@ -526,7 +550,8 @@ def ranked(
     enough = sorted(final.values(), reverse=True)[ranking.k - 1 : ranking.k]
     least = enough[0] if enough else -math.inf
     for seq, turn, score in zip(seqs, answered, scores, strict=True):
-        if score < least:  # nor can any that follow be among the k best
+        if score < least:
+            # No document behind it can be among the k best.
             break
         if turn != seq and seq not in ranking.exclude:
             final.setdefault(seq, score)

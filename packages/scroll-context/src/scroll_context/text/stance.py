@@ -1,8 +1,8 @@
 """Standing instructions and preferences of the user: "Always …", "From now on …", "I prefer …".
 
 `stance` says how much a turn binds what comes later: 2 for a standing instruction, 1 for a
-preference or a decision, 0 for everything else. It reads English, sentence by sentence; a turn in another
-language is 0. A sentence counts only if the user speaks in it to the assistant: questions,
+preference or a decision, 0 for everything else. It reads English, sentence by sentence; a turn in
+another language is 0. A sentence counts only if the user speaks in it to the assistant: questions,
 quotations, code, logs and reports ("I always get this error", "it never works") do not. The rules
 are about grammar, not about topics, and they lean towards silence: an instruction that is missed
 can still be searched for, a false one would stand in every request.
@@ -72,7 +72,7 @@ def standing(turns: Iterable[tuple[int, str]], least: int = INSTRUCTION) -> list
 
 
 def newest(items: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Of these sentences (seq and text, in order), those that no later one repeats or contradicts."""
+    """The sentences (seq and text, in order) that no later one repeats or contradicts."""
     holding: dict[int, tuple[int, str, frozenset[str]]] = {}
     by_word: dict[str, set[int]] = {}
     for number, (seq, sentence) in enumerate(items):
@@ -142,70 +142,89 @@ def _excerpt(line: str, end: int) -> str:
 
 _Rules = list[tuple[tuple[str, ...], str]]  # a rule is tried where one of its cues occurs
 
-_VERBS = """act add address adjust aim annotate answer append apply ask assume attach avoid back base be begin break
-    bring bold build call capitalize categorize change check choose cite clarify clean code combine comment commit
-    compare complete confirm connect consider consult convert correct cover create cross-check cross-reference deploy
-    describe detail display distinguish document do double-check draft draw elaborate emphasize end ensure estimate
-    evaluate exclude explain express factor favor favour fix flag focus follow format frame generate give greet
-    group handle highlight hold identify ignore illustrate include indent indicate insert inform introduce justify keep
-    label lead leave limit link list log look maintain make mark match mention minimize motivate name note number offer
-    omit open outline output pause pick point present print prioritize prioritise produce propose provide put quote
-    rank read recommend refer reference refrain refuse relate rely remind remove rephrase reply report request require
-    respond restrict return reuse review rewrite round run save say schedule send separate set shorten show sign
-    simplify skip sort speak specify spell split start state stay stick stop structure submit suggest summarise
-    summarize support switch tag take talk tell test thank track translate treat try turn type update use validate
-    verify visualize walk warn watch weigh word work wrap write""".split()
-"""What people tell an assistant to do; where grammar alone cannot tell a command from a statement,
-it begins so.
+_VERBS = """act add address adjust aim annotate answer append apply ask assume attach avoid back
+    base be begin break bring bold build call capitalize categorize change check choose cite
+    clarify clean code combine comment commit compare complete confirm connect consider consult
+    convert correct cover create cross-check cross-reference deploy describe detail display
+    distinguish document do double-check draft draw elaborate emphasize end ensure estimate
+    evaluate exclude explain express factor favor favour fix flag focus follow format frame
+    generate give greet group handle highlight hold identify ignore illustrate include indent
+    indicate insert inform introduce justify keep label lead leave limit link list log look
+    maintain make mark match mention minimize motivate name note number offer omit open outline
+    output pause pick point present print prioritize prioritise produce propose provide put
+    quote rank read recommend refer reference refrain refuse relate rely remind remove rephrase
+    reply report request require respond restrict return reuse review rewrite round run save say
+    schedule send separate set shorten show sign simplify skip sort speak specify spell split
+    start state stay stick stop structure submit suggest summarise summarize support switch tag
+    take talk tell test thank track translate treat try turn type update use validate verify
+    visualize walk warn watch weigh word work wrap write""".split()
+"""Verbs of commands to an assistant. Where grammar alone cannot tell a command from a statement, a
+command begins with one of these.
 """
 
 _NO_COMMANDS = frozenset(
-    """a an the this that these those my your his her its our their some any no each every both all more most
-    i you he she it we they me him us them one ones someone everyone who what which where when how why
-    there here on in at for to of from by with without about under over up down out off into through
-    again too so very quite really just only enough if and or but than as before after until since because
-    been had was were did done went gone got gotten saw seen knew known thought felt found told said came took taken
-    wrote written made kept left lost meant met paid sent spent stood understood became began begun won ran ate eaten
-    gave given heard fallen fell flown driven broken shown slept taught tried
-    get happen occur seem appear have know understand want wonder hear mind end
-    able ready sure true false right wrong good bad nice great happy sad glad fun easy hard difficult late early
-    available present possible different same new old fine okay ok best better worst worse interesting curious
-    sometimes usually often rarely seldom mostly almost nearly ever never always mine yours once twice""".split()
+    """a an the this that these those my your his her its our their some any no each every both
+    all more most i you he she it we they me him us them one ones someone everyone who what
+    which where when how why there here on in at for to of from by with without about under over
+    up down out off into through again too so very quite really just only enough if and or but
+    than as before after until since because been had was were did done went gone got gotten saw
+    seen knew known thought felt found told said came took taken wrote written made kept left
+    lost meant met paid sent spent stood understood became began begun won ran ate eaten gave
+    given heard fallen fell flown driven broken shown slept taught tried get happen occur seem
+    appear have know understand want wonder hear mind end able ready sure true false right wrong
+    good bad nice great happy sad glad fun easy hard difficult late early available present
+    possible different same new old fine okay ok best better worst worse interesting curious
+    sometimes usually often rarely seldom mostly almost nearly ever never always mine yours once
+    twice""".split()
 )
 """Words after "always" and "never" that make no instruction: pronouns, determiners, participles,
 states.
 """
 _ENDING_OF_NO_COMMAND = re.compile(
-    r"(?!bring|embed|apply|reply|rely|supply|comply|multiply|feed|proceed|need|ping|shed|focus|bias|alias)"
+    r"(?!bring|embed|apply|reply|rely|supply|comply|multiply|feed|proceed|need|ping|shed|focus|"
+    r"bias|alias)"
     r"\w+(?:ing|ed|ly|[^su]s)\Z"
 )
 
 _VERB = rf"(?:{'|'.join(sorted(_VERBS, key=len, reverse=True))})(?![\w'])"
-_DO = r"(?:(?:also|then|just|only|clearly|explicitly|carefully|briefly|first|at least|ever) )?(?P<do>[a-z][\w-]+)"
+_DO = (
+    r"(?:(?:also|then|just|only|clearly|explicitly|carefully|briefly|first|at least|ever) )?"
+    r"(?P<do>[a-z][\w-]+)"
+)
 _NOT = r"(?:don't|do not|dont|never|avoid|refrain from|stop|no)"
 _POLITE = (
-    r"(?:(?:please|pls|kindly|also|and|but|so|then|ok|okay|oh|hey|hi|hello|well|yes|yeah|no|great|perfect|thanks|"
-    r"thank you|note|important|reminder|rule|instruction|btw|by the way|one more thing|in addition|additionally|"
+    r"(?:(?:please|pls|kindly|also|and|but|so|then|ok|okay|oh|hey|hi|hello|well|yes|yeah|no|great|"
+    r"perfect|thanks|"
+    r"thank you|note|important|reminder|rule|instruction|btw|by the way|one more thing|in addition|"
+    r"additionally|"
     r"in general|generally|again|remember|just|as (?:i )?(?:said|mentioned)(?: before| earlier)?|"
     r"like i (?:said|mentioned)(?: before)?|once (?:more|again)|i repeat)(?:[,:!. ]|\s-)\s*)*"
 )
 _OF_YOU = (
     r"(?:(?:you (?:must|should|shall|have to|need to|are to|will)|"
-    r"i(?:'d| would)? (?:want|need|like|expect|prefer|require|ask|love|appreciate)(?: it if)?(?: for)? you(?: to)?|"
+    r"i(?:'d| would)? (?:want|need|like|expect|prefer|require|ask|love|"
+    r"appreciate)(?: it if)?(?: for)? you(?: to)?|"
     r"i(?:'ve| have)? (?:told|asked) you to|"
     r"make sure(?: that)?(?: to| you)?|be sure(?: to)?|ensure(?: that)?(?: you)?|try to|"
-    r"(?:can|could|would) you please|let's|(?:remember|don't forget|do not forget) to|it(?: i|')s important to) )?"
+    r"(?:can|could|would) you please|let's|(?:remember|don't forget|do not forget) to|it(?: i|"
+    r"')s important to) )?"
 )
-_WHERE = r"(?:(?:for|in|on|with|when|whenever|if|while|before|after|during|as|since|because|at)\b[^,.;?!]{2,80}, ?)?"
+_WHERE = (
+    r"(?:(?:for|in|on|with|when|whenever|if|while|before|after|during|as|since|because|at)\b"
+    r"[^,.;?!]{2,80}, ?)?"
+)
 _NOW_ON = r"(?:from now on|from here on(?: out)?|henceforth|going forward|moving forward)"
 _LATER = rf"(?:{_NOW_ON}|in (?:the )?future|by default)"
 _I_SAY = (
-    r"(?:when|whenever|if|each time|every time|any ?time)(?: that)? (?:i|we)(?:'m| am| ever)? (?:ask|asking|say|"
-    r"mention|request|write|type|send|tell|talk|talking|inquire|bring up|discuss|discussing|share|paste|give|want|need|"
+    r"(?:when|whenever|if|each time|every time|any ?time)(?: that)? (?:i|we)(?:'m| am|"
+    r" ever)? (?:ask|asking|say|"
+    r"mention|request|write|type|send|tell|talk|talking|inquire|bring up|discuss|discussing|share|"
+    r"paste|give|want|need|"
     r"report|describe|query|seek|look for|post|upload|provide|start|call|use|run|submit|refer)\b"
 )
 _I_ASK = (
-    r"(?:(?:when|if)(?: that)? (?:i|we)(?:'m| am| ever)? (?:ask|asking|say|mention|request|inquire|bring up|"
+    r"(?:(?:when|if)(?: that)? (?:i|we)(?:'m| am| ever)? (?:ask|asking|say|mention|request|inquire|"
+    r"bring up|"
     r"talk about|discuss|query)|(?:whenever|each time|every time|any ?time)(?: that)? (?:i|we))\b"
 )
 
@@ -272,7 +291,8 @@ _INSTRUCTIONS: _Rules = [  # each is matched from the beginning of a sentence
     _rule(
         _ASKING_CUES,
         rf"{_POLITE}{_I_SAY}[^?,:]*(?:,[^?,:]*)?[,:] ?(?:then )?(?:please |kindly )?{_OF_YOU}",
-        rf"(?:{_NOT} |always |never |only |just |first )*(?:{_VERB}|i want you|i'd like you|i expect you)",
+        rf"(?:{_NOT} |always |never |only |just |first )*(?:{_VERB}|i want you|i'd like you|"
+        rf"i expect you)",
     ),
     _rule(_ASKING_CUES, _POLITE, _OF_YOU, rf"(?:{_NOT} |only |just )?{_VERB}[^?]* {_I_ASK}"),
     # make sure …, I want you to …, you must … always, never, from now on
@@ -285,17 +305,20 @@ _INSTRUCTIONS: _Rules = [  # each is matched from the beginning of a sentence
     # Remember: anything; a rule about things: migrations must never lock the table
     _rule(
         ("remember", "rule", "reminder"),
-        r"(?:please |also,? |and |ok,? |so,? )*(?:please )?(?:remember|(?:a )?(?:rule|reminder)) ?: ?\w",
+        r"(?:please |also,? |and |ok,? |so,? )*(?:please )?(?:remember|(?:a )?(?:rule|"
+        r"reminder)) ?: ?\w",
     ),
     _rule(
         _ALWAYS_CUES,
-        rf"{_POLITE}(?!(?:i|he|she|they|it|people|everyone) )[^,;:?\"]{{3,80}} must (?:never|always) ",
+        rf"{_POLITE}(?!(?:i|he|she|they|it|people|everyone) )[^,;:?\"]{{3,80}} must (?:never|"
+        rf"always) ",
         _DO,
     ),
     # remember, keep in mind
     _rule(
         _REMEMBER_CUES,
-        rf"{_POLITE}(?:remember|keep in mind|bear in mind|don't forget|do not forget)(?:,|:| -|,? that)? ",
+        rf"{_POLITE}(?:remember|keep in mind|bear in mind|don't forget|do not forget)(?:,|:| -|"
+        rf",? that)? ",
         r"(?:i|i'm|i've|i'd|i'll|my|we|we're|our|your|always|never)(?![\w'])",
     ),
     _rule(
@@ -306,13 +329,18 @@ _INSTRUCTIONS: _Rules = [  # each is matched from the beginning of a sentence
     _rule(_REMEMBER_CUES, rf"{_POLITE}note that (?:i|i'm|i've|my|we|our)(?![\w'])"),
 ]
 
-_CLAUSE = r"(?:\A|[,;:.!–—(-] ?|\b(?:and|but|because|since|so|that|as|though|although|while|plus|also|well|now|yes|no) )"
+_CLAUSE = (
+    r"(?:\A|[,;:.!–—(-] ?|\b(?:and|but|because|since|so|that|as|though|although|while|plus|also|"
+    r"well|now|yes|no) )"
+)
 _SOMEWHAT = (
-    r"(?:(?:really|personally|generally|usually|typically|normally|always|also|still|much|strongly|absolutely|just|"
+    r"(?:(?:really|personally|generally|usually|typically|normally|always|also|still|much|strongly|"
+    r"absolutely|just|"
     r"definitely|actually|mostly|particularly|especially|do|tend to|truly|often|simply|would) )*"
 )
 _OWN_WORD = (  # "I love it", "I'd love to hear" say nothing about what the user likes
-    r"(?!(?:it|that|this|these|those|you|your|him|them|how|what|when|where|the (?:idea|way|sound|look)|"
+    r"(?!(?:it|that|this|these|those|you|your|him|them|how|what|when|where|the (?:idea|way|sound|"
+    r"look)|"
     r"to (?:see|know|hear|ask|say|bother|admit|have|get|be|understand|learn))\b)\w"
 )
 _LIKING_CUES = (
@@ -344,14 +372,16 @@ _PREFERENCES: _Rules = [  # each is looked for anywhere in a sentence
     _rule(("rather",), rf"{_CLAUSE}i(?: would|'d) (?:much )?rather \w"),
     _rule(
         _LIKING_CUES,
-        rf"{_CLAUSE}i {_SOMEWHAT}(?:love|hate|enjoy|can't stand|cannot stand|(?:don't|do not) (?:really |much )?like|",
+        rf"{_CLAUSE}i {_SOMEWHAT}(?:love|hate|enjoy|can't stand|cannot stand|(?:don't|"
+        rf"do not) (?:really |much )?like|",
         rf"(?:don't|do not) (?:eat|drink)) {_OWN_WORD}",
     ),
     _rule(_LIKING_CUES, rf"{_CLAUSE}i {_SOMEWHAT}like (?:to {_OWN_WORD}|my\b|when\b|\w+ing\b)"),
     _rule(_LIKING_CUES, r"\bmy (?:all-time )?favou?rite\b"),
     _rule(
         ("allerg", "vegetarian", "vegan", "intolerant"),
-        r"\bi(?:'m| am) (?:\w+ ){0,2}(?:allergic|vegetarian|vegan|intolerant)\b|\ballerg(?:y|ies|ic) to\b|",
+        r"\bi(?:'m| am) (?:\w+ ){0,2}(?:allergic|vegetarian|vegan|intolerant)\b|\ballerg(?:y|ies|"
+        r"ic) to\b|",
         r"\bmy (?:\w+ ){0,2}allerg|\bi have (?:a |an )?(?:\w+ ){0,3}allerg",
     ),
 ]
@@ -376,7 +406,8 @@ _DECISIONS: _Rules = [  # each is looked for anywhere in a sentence
     _rule(_DECISION_CUES, rf"{_CLAUSE}let's (?:just )?(?:go|stick|stay) with \w"),
     _rule(
         _DECISION_CUES,
-        rf"{_CLAUSE}(?:i|we)(?:'ll| will|'m going to|'re going to| are going to) (?:go|stick|stay) with \w",
+        rf"{_CLAUSE}(?:i|we)(?:'ll| will|'m going to|'re going to| are going to) (?:go|stick|"
+        rf"stay) with \w",
         rf"|{_CLAUSE}(?:i'm|we're|we are|i am) going with \w",
     ),
 ]
@@ -475,9 +506,10 @@ _CONDITION = re.compile(
 )
 
 _FORM = frozenset(
-    """always never ever don't do not no from now on going moving forward in the future by default please must should
-    i you to want make sure remember when whenever if each every time ask asking say request about a an of for with
-    my me your is are at it and or any all that this""".split()
+    """always never ever don't do not no from now on going moving forward in the future by
+    default please must should i you to want make sure remember when whenever if each every time
+    ask asking say request about a an of for with my me your is are at it and or any all that
+    this""".split()
 )
 _ONE_VALUE = (
     (
