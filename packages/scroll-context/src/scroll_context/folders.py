@@ -10,8 +10,8 @@ def user_folder(variable: str, default: str) -> str:
     The specification says to ignore a relative path. It would mean a folder of whatever repository
     the command is called in.
     """
-    named = os.environ.get(variable, "")
-    base = named if os.path.isabs(named) else os.path.join(os.path.expanduser("~"), default)
+    folder = os.environ.get(variable, "")
+    base = folder if os.path.isabs(folder) else os.path.join(os.path.expanduser("~"), default)
     return os.path.join(base, "scroll")
 
 

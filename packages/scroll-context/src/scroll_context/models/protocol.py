@@ -61,9 +61,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def over(self, defaults: "Settings") -> "Settings":
         """These settings, with `defaults` where a field is not set."""
-        names = ("max_tokens", "temperature", "thinking")
-        chosen = {name: value for name in names if (value := getattr(self, name)) is not None}
-        return msgspec.structs.replace(defaults, **chosen, extra={**defaults.extra, **self.extra})
+        return Settings(
+            max_tokens=defaults.max_tokens if self.max_tokens is None else self.max_tokens,
+            temperature=defaults.temperature if self.temperature is None else self.temperature,
+            thinking=defaults.thinking if self.thinking is None else self.thinking,
+            extra={**defaults.extra, **self.extra},
+        )
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):

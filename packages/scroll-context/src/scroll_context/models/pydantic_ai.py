@@ -133,13 +133,14 @@ class ConnectedModel:
             tags, joined = ThinkTags(), _Joined("replace")
             async with self._model.request_stream(history, settings, parameters) as stream:
                 async for event in stream:
-                    if visible := tags.feed(
-                        joined.decode(_text_in(event).encode("utf-16-le", "surrogatepass"))
-                    ):
+                    encoded = _text_in(event).encode("utf-16-le", "surrogatepass")
+                    visible = tags.feed(joined.decode(encoded))
+                    if visible:
                         emit(visible)
                 response = stream.get()
-            if held := tags.feed(joined.decode(b"", final=True)) + tags.finish():
-                emit(held)
+            rest = tags.feed(joined.decode(b"", final=True)) + tags.finish()
+            if rest:
+                emit(rest)
         except Exception as error:  # noqa: BLE001 - SDKs raise errors of their parsers too
             raise as_model_error(error, self.name, self._secret) from None
         if response.finish_reason is None and "finish_reason" not in (
@@ -159,7 +160,8 @@ class ConnectedModel:
             # The mark covers the tools too, which come before.
             out["anthropic_cache_instructions"] = True
         for key in ("max_tokens", "temperature", "thinking"):
-            if (value := getattr(settings, key)) is not None:
+            value = getattr(settings, key)
+            if value is not None:
                 out[key] = value
         return cast(ModelSettings, {**out, **settings.extra})
 

@@ -326,9 +326,11 @@ class ThinkTags:
         if not self._at_head:
             return piece
         self._held += piece
-        while (text := self._held.lstrip()).startswith(OPEN) and CLOSE in text:
+        text = self._held.lstrip()
+        while text.startswith(OPEN) and CLOSE in text:
             thought, _, self._held = text.removeprefix(OPEN).partition(CLOSE)
             self.thinking.append(thought)
+            text = self._held.lstrip()
         if text.startswith(OPEN) or OPEN.startswith(text):
             # Inside a block, or nothing yet, or a tag that may still be completed.
             return ""

@@ -224,9 +224,9 @@ def row_bytes(row: Row) -> int:
     return sys.getsizeof(row["content"]) + len(msgspec.json.encode(others))
 
 
-def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:
+def _remember(entries: dict[Any, Any], key: Any, value: Any) -> None:
     """Add to a dict that forgets its oldest entry when it is full."""
-    known[key] = value
-    if len(known) > REMEMBERED:
+    entries[key] = value
+    if len(entries) > REMEMBERED:
         # Another thread may have removed it.
-        known.pop(next(iter(known)), None)
+        entries.pop(next(iter(entries)), None)

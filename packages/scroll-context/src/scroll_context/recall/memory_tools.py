@@ -226,11 +226,11 @@ class _RecallTools:
         else:
             text, more = content[start : start + page], len(content) > start + page
             size = f"{len(content):,} characters"
-        shown = _short(row) | {"content": text}
+        page_row = _short(row) | {"content": text}
         if more:
             call = f"{self._prefix}expand(seq={row['seq']}, start={start + page})"
-            shown["more"] = f"{size} in all; continue with {call}"
-        return shown
+            page_row["more"] = f"{size} in all; continue with {call}"
+        return page_row
 
     def outline(
         self,

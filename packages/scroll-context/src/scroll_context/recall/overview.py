@@ -80,14 +80,14 @@ class OverviewMethods:
             sessions_of = self._reader.log.column("session_id", list(subject.seqs))
             hits.update(sessions_of.values())
             notes.append(subject.note)
-        known = self._known_topics()
+        topics_by_session = self._known_topics()
         rows: list[Row] = []
         for at, (number, info) in enumerate(sessions):
             if (first and info.last_at < first) or (last and info.first_at[: len(last)] > last):
                 continue
             if query is not None and not hits[info.session_id]:
                 continue
-            topics = known.get(info.session_id)
+            topics = topics_by_session.get(info.session_id)
             if topics is None and info.session_id != self._reader.scope.session_id:
                 topics = self._unspoken(info)
             if topics is None:
