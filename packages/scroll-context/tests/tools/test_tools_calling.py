@@ -678,7 +678,7 @@ def test_the_description_gets_shorter_rather_than_longer_than_its_bound(log: Eve
     assert few.count("In many words") == 10
     shorter = box.describe()
     assert (shorter.count("# Do something. …"), shorter.count("In many words")) == (100, 0)
-    assert "help(f) prints the whole description" in shorter
+    assert "help(f) prints the complete description" in shorter
     bare = box.describe(limit=6_500)
     assert (bare.count("def some_"), bare.count("Do something")) == (100, 0)
     names = box.describe(limit=300)
