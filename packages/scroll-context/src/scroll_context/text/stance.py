@@ -18,16 +18,21 @@ from scroll_context.work import check as check_work
 
 INSTRUCTION = 2
 PREFERENCE = 1
-READ = 2_000  # characters of a turn that are looked at
-SHOWN = 160  # characters of a statement in a list
+# Characters of a turn that are read.
+READ = 2_000
+# Characters of a statement in a list.
+SHOWN = 160
 
 
 class Statement(NamedTuple):
     """One sentence that binds later work, or as much of it as a list shows."""
 
-    level: int  # INSTRUCTION, or PREFERENCE for preferences and decisions
-    stance: str  # "instruction", "preference" or "decision"
-    text: str  # at most SHOWN characters, with the binding words among them
+    # INSTRUCTION, or PREFERENCE for preferences and decisions.
+    level: int
+    # "instruction", "preference" or "decision".
+    stance: str
+    # At most SHOWN characters, with the binding words among them.
+    text: str
 
 
 def stance(text: str) -> int:
@@ -140,7 +145,8 @@ def _excerpt(line: str, end: int) -> str:
 
 # grammar ------------------------------------------------------------------------------------------
 
-_Rules = list[tuple[tuple[str, ...], str]]  # a rule is tried where one of its cues occurs
+# A rule is tried where one of its cues occurs.
+_Rules = list[tuple[tuple[str, ...], str]]
 
 _VERBS = """act add address adjust aim annotate answer append apply ask assume attach avoid back
     base be begin break bring bold build call capitalize categorize change check choose cite
@@ -248,12 +254,12 @@ def _rule(cues: tuple[str, ...], *parts: str) -> tuple[tuple[str, ...], str]:
     return cues, "".join(parts)
 
 
-_compiled = cache(
-    re.compile
-)  # when a rule is first tried: together they take as long as the rest of an import
+# A rule is compiled when it is first tried: all together take as long as the rest of an import.
+_compiled = cache(re.compile)
 
 
-_INSTRUCTIONS: _Rules = [  # each is matched from the beginning of a sentence
+# Each is matched from the beginning of a sentence.
+_INSTRUCTIONS: _Rules = [
     # always, never, don't ever + a verb: alone, after a request to the assistant or after a
     # condition
     _rule(
@@ -338,7 +344,8 @@ _SOMEWHAT = (
     r"absolutely|just|"
     r"definitely|actually|mostly|particularly|especially|do|tend to|truly|often|simply|would) )*"
 )
-_OWN_WORD = (  # "I love it", "I'd love to hear" say nothing about what the user likes
+# "I love it" and "I'd love to hear" say nothing about the user's tastes.
+_OWN_WORD = (
     r"(?!(?:it|that|this|these|those|you|your|him|them|how|what|when|where|the (?:idea|way|sound|"
     r"look)|"
     r"to (?:see|know|hear|ask|say|bother|admit|have|get|be|understand|learn))\b)\w"
@@ -360,7 +367,8 @@ _LIKING_CUES = (
     "favo",
 )
 
-_PREFERENCES: _Rules = [  # each is looked for anywhere in a sentence
+# Each may match anywhere in a sentence.
+_PREFERENCES: _Rules = [
     _rule(
         ("prefer",),
         rf"{_CLAUSE}i(?:'d|'ll)? {_SOMEWHAT}prefer\b(?! (?:it|that|this)\b)|\bmy (?:\w+ )?prefer",
@@ -397,7 +405,8 @@ _DECISION_CUES = (
     "going with",
 )
 
-_DECISIONS: _Rules = [  # each is looked for anywhere in a sentence
+# Each may match anywhere in a sentence.
+_DECISIONS: _Rules = [
     _rule(
         _DECISION_CUES,
         rf"{_CLAUSE}(?:i|we)(?:'ve| have)? (?:(?:finally|now|just|already|both|all) )*",
@@ -497,10 +506,10 @@ def _command_end(rule: re.Pattern[str], low: str) -> int | None:
 
 # conflicts ----------------------------------------------------------------------------------------
 
-SAME_SUBJECT = (
-    0.7  # share of common words from which the later of two sentences replaces the earlier
-)
-RELATED_SUBJECT = 0.5  # share of common words from which two sentences are shown together
+# The share of common words from which the later of two sentences replaces the earlier.
+SAME_SUBJECT = 0.7
+# The share of common words from which two sentences are shown together.
+RELATED_SUBJECT = 0.5
 _CONDITION = re.compile(
     r"\b(?:when|whenever|if|for|in|on|each time|every time|with|about)\b", re.IGNORECASE
 )
@@ -536,13 +545,13 @@ def _stems(text: str) -> frozenset[str]:
     return frozenset(stem(word) for word in parts if word and word not in _FORM)
 
 
-def _overlap(one: frozenset[str], other: frozenset[str]) -> float:
-    return len(one & other) / len(one | other) if one and other else 0.0
+def _overlap(first: frozenset[str], second: frozenset[str]) -> float:
+    return len(first & second) / len(first | second) if first and second else 0.0
 
 
-def _conflict(one: str, other: str) -> bool:
+def _conflict(first: str, second: str) -> bool:
     """Whether two related statements ask for different things in one and the same case."""
-    splits = [_CONDITION.split(text, maxsplit=1) for text in (one, other)]
+    splits = [_CONDITION.split(text, maxsplit=1) for text in (first, second)]
     if any(len(parts) < 2 for parts in splits):
         return False
     (action, case), (other_action, other_case) = splits
