@@ -14,7 +14,7 @@ from scroll_context.importing.run import import_file
 from scroll_context.session.history import earlier_work
 from scroll_context.store import Store
 from scroll_context.view.eviction import Budget
-from scroll_context.view.index import standing_line
+from scroll_context.view.standing import standing_line
 
 
 def shown(store: Store) -> list[tuple[str, str, str, str]]:

@@ -168,12 +168,16 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A standing instruction of the user that the view no longer shows where it was given."""
+    """A statement of the user that binds later work, no longer shown where it was made."""
 
     seq: int
     words: str
     # Whether it was said in an imported history, and not to this agent.
     imported: bool = False
+    # "" for a standing instruction, else "preference" or "decision".
+    stance: str = ""
+    # The seq of a later statement that repeats or contradicts it; 0 for none.
+    replaced_by: int = 0
 
 
 class Topic(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -223,9 +227,12 @@ class EarlierWork(msgspec.Struct, frozen=True, omit_defaults=True):
     def summary(self) -> str:
         """One line for a person."""
         sessions = sum(topic.sessions for topic in self.topics)
+        instructions = sum(not standing.stance for standing in self.standing)
+        preferences = len(self.standing) - instructions
+        others = f" and {preferences:,} preferences" if preferences else ""
         return (
             f"started from {sessions:,} earlier sessions "
-            f"and {len(self.standing):,} standing instructions"
+            f"and {instructions:,} standing instructions{others}"
         )
 
 
@@ -262,7 +269,7 @@ class EvictionPlan(msgspec.Struct, frozen=True, kw_only=True):
     rules: dict[str, tuple[int, ...]] = {}
     # The topics of those evicted entries that have no notes of the model.
     about: tuple[EntryTerms, ...] = ()
-    # All standing instructions, where the plan adds to them.
+    # All standing instructions and preferences, where the plan adds to them.
     standing: tuple[Standing, ...] | None = None
     # Standing instructions for which there is no room.
     unlisted: int = 0

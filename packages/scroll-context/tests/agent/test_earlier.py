@@ -14,7 +14,8 @@ from scroll_context.session.history import earlier_work
 from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store import Store
 from scroll_context.view.eviction import Budget
-from scroll_context.view.index import standing_line, topic_line
+from scroll_context.view.index import topic_line
+from scroll_context.view.standing import standing_line
 
 SUBJECTS = ("the heat equation", "sourdough starters", "a ferry to Naxos", "tax on dividends")
 BUDGET = Budget(window=32_000)

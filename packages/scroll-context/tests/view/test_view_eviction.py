@@ -7,8 +7,9 @@ import pytest
 from scroll_context.errors import BadInput
 from scroll_context.events import Kind
 from scroll_context.view.entries import UserMessage
-from scroll_context.view.eviction import Budget, plan_eviction, standing_limit
+from scroll_context.view.eviction import Budget, plan_eviction
 from scroll_context.view.passage import Form
+from scroll_context.view.standing import standing_limit
 from scroll_context.view.steps import Step
 from scroll_context.view.working import render
 from view_histories import Scribe, long_run

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from scroll_context.contents import EarlierWork, EntryTerms, Standing, Topic
 from scroll_context.events import Event, Kind
+from scroll_context.text.stance import Statement, statements
 from scroll_context.view.entries import UserMessage
-from scroll_context.view.eviction import STANDING_TOKENS, newest_standing
 from scroll_context.view.index import (
     LINE_CHARS,
     TERMS,
@@ -20,11 +20,18 @@ from scroll_context.view.index import (
     joined,
     line_for,
     outline,
-    standing_line,
     topic_line,
 )
+from scroll_context.view.standing import (
+    PREFERENCES_TOKENS,
+    STANDING_TOKENS,
+    chosen_statements,
+    newest_standing,
+    standing_line,
+    standing_text,
+)
 from scroll_context.view.tokens import estimate
-from scroll_context.view.wording import CELLS
+from scroll_context.view.wording import CELLS, MARK, PREFERENCES, STANDING, tool_words
 from scroll_context.view.working import WorkingView, render
 from view_histories import DIGEST, SYSTEM, Scribe
 
@@ -248,3 +255,83 @@ def test_instructions_are_bounded_and_the_rest_is_counted() -> None:
     kept, dropped = newest_standing(many, STANDING_TOKENS)
     assert kept[-1] is many[-1] and len(kept) + dropped == 200 and dropped > 100
     assert sum(estimate(standing_line(one)) + 1 for one in kept) <= STANDING_TOKENS
+
+
+# preferences --------------------------------------------------------------------------------------
+
+
+def _said(*texts: str) -> list[tuple[int, Statement]]:
+    return [(n, said) for n, text in enumerate(texts, 1) for said in statements(text)]
+
+
+def test_preferences_that_fit_stand_below_the_instructions() -> None:
+    said = _said(
+        "I prefer window seats on trains.", "Always use metric units.", "Let's go with Porto."
+    )
+    standing, unlisted = chosen_statements(said, 600)
+    assert standing_text(standing, unlisted, CELLS).splitlines() == [
+        f"{MARK}{STANDING}]",
+        "- seq 2: Always use metric units.",
+        f"{MARK}{PREFERENCES} ms.standing(topic) has all.]",
+        "- seq 1, preference: I prefer window seats on trains.",
+        "- seq 3, decision: Let's go with Porto.",
+    ]
+    plain = standing_text(standing, 0, tool_words())
+    assert "ms." not in plain, "a model without cells is not told of a call that it does not have"
+
+
+def test_conflicting_preferences_stand_together_or_not_at_all() -> None:
+    said = _said(
+        "I prefer window seats on trains.",
+        "I hate olives on pizza.",
+        "I prefer aisle seats on trains.",
+    )
+    standing, _ = chosen_statements(said, 600)
+    assert [standing_line(value) for value in standing] == [
+        "- seq 2, preference: I hate olives on pizza.",
+        "- seq 1, preference: I prefer window seats on trains. (restated or changed at seq 3)",
+        "- seq 3, preference: I prefer aisle seats on trains.",
+    ]
+    tight = PREFERENCES_TOKENS + sum(estimate(standing_line(value)) + 1 for value in standing[1:])
+    assert [value.seq for value in chosen_statements(said, tight)[0]] == [1, 3]
+    assert [value.seq for value in chosen_statements(said, tight - 1)[0]] == [2]
+
+
+def test_a_preference_about_an_instructions_subject_stands_beside_it() -> None:
+    said = _said(
+        "Always book window seats on trains.", "Never fly.", "I prefer window seats on trains."
+    )
+    standing, _ = chosen_statements(said, 600)
+    assert [value.seq for value in standing] == [2, 1, 3]
+
+
+def test_instructions_and_preferences_share_one_bound() -> None:
+    said = _said(*(f"Always mention the number {n} when I ask about item{n}." for n in range(200)))
+    said += _said(*(f"I prefer thing{n} to object{n}." for n in range(2_000)))
+    standing, unlisted = chosen_statements(sorted(said, key=lambda item: item[0]), 600)
+    assert sum(estimate(standing_line(value)) + 1 for value in standing) <= 600
+    assert not any(value.stance for value in standing), "instructions come first"
+    assert len(standing) + unlisted == 200
+    few, _ = chosen_statements(said[-2_000:], 600)
+    assert PREFERENCES_TOKENS + sum(estimate(standing_line(value)) + 1 for value in few) <= 600
+    assert few[-1].words == "I prefer thing1999 to object1999."
+
+
+def test_a_preference_that_leaves_the_view_is_listed_and_replays() -> None:
+    scribe = Scribe(6_000)
+    scribe.user("I prefer window seats on trains. How far is Porto?")
+    for n in range(100):
+        scribe.ask("")
+        scribe.reply(f"It is far, and further still, {n}. " * 12)
+        change = "I prefer aisle seats on trains." if n == 20 else ""
+        scribe.user(f"{change} And Lisbon, for the time number {n}?")
+    first, second = scribe.view.index.standing
+    assert (first.words, second.words) == (
+        "I prefer window seats on trains.",
+        "I prefer aisle seats on trains.",
+    )
+    assert first.replaced_by == second.seq
+    assert standing_line(second) in scribe.ask("").messages[1].text
+    recorded = [plan for plan in scribe.plans if plan.standing is not None]
+    assert len(recorded) == 2, "the list changes only where a statement leaves"
+    assert WorkingView.replay(scribe.log).index == scribe.view.index

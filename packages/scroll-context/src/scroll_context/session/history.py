@@ -15,21 +15,23 @@ the session has not grown and nothing was erased; without the notes the same is 
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from scroll_context.contents import EarlierWork, Standing, Topic, well_formed
+from scroll_context.contents import EarlierWork, Topic, well_formed
 from scroll_context.events import Event, Grant, Kind
 from scroll_context.log.log import EventLog, SessionInfo
 from scroll_context.search.search import SearchIndex
 from scroll_context.store import Store
 from scroll_context.text.dates import misdated
-from scroll_context.text.stance import INSTRUCTION, newest, stances
+from scroll_context.text.stance import Statement, statements
 from scroll_context.text.terms import CountedTerms, TermTable, counted_terms, title
-from scroll_context.view.eviction import Budget, newest_standing, standing_limit
+from scroll_context.view.eviction import Budget
 from scroll_context.view.index import outline
+from scroll_context.view.standing import chosen_statements, standing_limit
 
 
 class Segment(NamedTuple):
@@ -103,7 +105,7 @@ SESSION_TERMS = 4
 FEW_TURNS = 3  # up to which a title tells more than terms
 OUTLINE_TOKENS = 4_000
 FEW_SESSIONS = 20  # up to which their turns are read one session after the other
-NOTES_VERSION = 2  # to be raised when anything changes that notes are made by, here or in text/
+NOTES_VERSION = 3  # to be raised when anything changes that notes are made by, here or in text/
 
 
 class _Notes(msgspec.Struct, frozen=True, array_like=True):
@@ -115,7 +117,7 @@ class _Notes(msgspec.Struct, frozen=True, array_like=True):
     turns: int
     texts: tuple[str, ...]  # the turns, when they are few
     counted: CountedTerms
-    stated: tuple[tuple[int, str], ...]  # standing instructions: seq, words
+    stated: tuple[tuple[int, Statement], ...]  # what binds later work, with its seq
 
 
 class _NotesFile(msgspec.Struct, frozen=True, array_like=True):
@@ -153,8 +155,8 @@ def earlier_work(
     by_start = {info.first_seq: numbers[info.session_id] for info in sessions}
     topics = [_placed(topic, by_start, doubtful) for topic in topics]
     room = min(OUTLINE_TOKENS, int(budget.window * budget.index_share / 2))
-    listed, unlisted = newest_standing(told.instructions(), standing_limit(budget.window))
-    return EarlierWork(outline(topics, room) if topics else (), listed, unlisted)
+    standing, unlisted = chosen_statements(told.statements(), standing_limit(budget.window))
+    return EarlierWork(outline(topics, room) if topics else (), standing, unlisted)
 
 
 class _Told:
@@ -206,12 +208,12 @@ class _Told:
             topics.append(_topic(info, notes.turns, name, terms))
         return topics
 
-    def instructions(self) -> list[Standing]:
-        """The standing instructions that no later one replaces."""
-        stated = sorted(
-            (one for notes in self._notes.values() for one in notes.stated), key=lambda one: one[0]
-        )
-        return [Standing(seq, words) for seq, words in newest(stated)]
+    def statements(self) -> list[tuple[int, Statement]]:
+        """The instructions, preferences and decisions of the user with their seqs, in order."""
+        stated: list[tuple[int, Statement]] = []
+        for notes in self._notes.values():
+            stated += notes.stated
+        return sorted(stated, key=itemgetter(0))
 
     def _texts(self, info: SessionInfo) -> Sequence[str]:
         """The turns of a session that are counted."""
@@ -247,10 +249,7 @@ def _read_notes(data: bytes | None, erased: int) -> dict[str, _Notes]:
 def _note(last: tuple[int, bytes, int], said: Sequence[Event]) -> _Notes:
     texts = _counted(said)
     stated = tuple(
-        (event.seq, sentence)
-        for event in said
-        for level, sentence in stances(event.content)
-        if level == INSTRUCTION
+        (event.seq, statement) for event in said for statement in statements(event.content)
     )
     return _Notes(
         last, len(said), texts if len(said) <= FEW_TURNS else (), counted_terms(texts), stated

@@ -56,11 +56,6 @@ def statements(text: str) -> Iterator[Statement]:
             yield Statement(level, name, _excerpt(line, end))
 
 
-def stances(text: str) -> Iterator[tuple[int, str]]:
-    """The statements of a turn as levels and texts."""
-    return ((statement.level, statement.text) for statement in statements(text))
-
-
 def standing(turns: Iterable[tuple[int, str]], least: int = INSTRUCTION) -> list[tuple[int, str]]:
     """The instructions that stand after these turns of the user (seq and text, in order), newest
     last.
@@ -69,10 +64,10 @@ def standing(turns: Iterable[tuple[int, str]], least: int = INSTRUCTION) -> list
     contradicts is left out: the newest holds.
     """
     return newest(
-        (seq, sentence)
+        (seq, statement.text)
         for seq, text in turns
-        for level, sentence in stances(text)
-        if level >= least
+        for statement in statements(text)
+        if statement.level >= least
     )
 
 
@@ -188,7 +183,7 @@ states.
 """
 _ENDING_OF_NO_COMMAND = re.compile(
     r"(?!bring|embed|apply|reply|rely|supply|comply|multiply|feed|proceed|need|ping|shed|focus|"
-    r"bias|alias)"
+    r"bias|alias|fly\Z)"
     r"\w+(?:ing|ed|ly|[^su]s)\Z"
 )
 

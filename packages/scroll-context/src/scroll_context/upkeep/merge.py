@@ -450,8 +450,13 @@ def _snapshot(snapshot: Snapshot, address: Address) -> Snapshot:
 
 
 def _standing(standing: Iterable[Standing], address: Address) -> tuple[Standing, ...]:
-    pairs = [(address(instruction.seq), instruction) for instruction in standing]
-    return tuple(replace(instruction, seq=seq) for seq, instruction in pairs if seq is not None)
+    moved = []
+    for statement in standing:
+        seq = address(statement.seq)
+        later = address(statement.replaced_by) if statement.replaced_by else None
+        if seq is not None:
+            moved.append(replace(statement, seq=seq, replaced_by=later or 0))
+    return tuple(moved)
 
 
 def _spans(spans: Spans, address: Address) -> Spans:

@@ -36,20 +36,22 @@ is applied to takes them as recorded.
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import cached_property
+from operator import itemgetter
 
 import msgspec
 
 from scroll_context.contents import EntryTerms, EvictionPlan, Standing
 from scroll_context.errors import BadInput
-from scroll_context.text.stance import INSTRUCTION, newest, stances
+from scroll_context.text.stance import Statement, statements
 from scroll_context.text.terms import TermTable, title
 from scroll_context.view.entries import Entry, UserMessage, passages
 from scroll_context.view.headline import FIELD_CHARS
-from scroll_context.view.index import IndexLine, heading_tokens, standing_line, state_limit
+from scroll_context.view.index import IndexLine, heading_tokens, state_limit
 from scroll_context.view.passage import Passage
+from scroll_context.view.standing import chosen_statements, standing_limit, stated_by
 from scroll_context.view.state import Fact, fitted, state_tokens
 from scroll_context.view.steps import Step, StepReply
-from scroll_context.view.tokens import Gauge, estimate
+from scroll_context.view.tokens import Gauge
 from scroll_context.view.working import WorkingView
 
 PAST_MESSAGE_CHARS = 2_000
@@ -67,9 +69,6 @@ FLOOR_CHARS = 40
 ENTRY_TERMS = 4
 TOPIC_CHARS = 1_500
 """Of an entry, read for its terms."""
-STANDING_SHARE = 0.02
-"""Of the window, for standing instructions, up to STANDING_TOKENS."""
-STANDING_TOKENS = 600
 
 
 class Rule(StrEnum):
@@ -208,8 +207,8 @@ class _Eviction:
         self._lines: list[IndexLine] = []
         self._topics = _EntryTopics(self._view)
         self._standing: tuple[Standing, ...] | None = None
-        # Standing instructions, by the text that holds them.
-        self._instructions: dict[str, tuple[str, ...]] = {}
+        # Statements, by the text that holds them.
+        self._stated: dict[str, tuple[Statement, ...]] = {}
         self._standing_limit = standing_limit(budget.window, gauge.ratio)
         self._line_tokens = 0
         self._first_recent = self._first_recent_step()
@@ -397,7 +396,7 @@ class _Eviction:
 
     def _evict(self, entry: Entry, rule: Rule) -> None:
         if isinstance(entry, UserMessage):
-            self._keep_instructions(entry)
+            self._keep_statements(entry)
         line = self._view.evict(entry.seq, self._topics.topic_of(entry))
         if not self._lines:
             state = fitted(self._facts, state_limit(self._index_limit))
@@ -410,35 +409,30 @@ class _Eviction:
         self._lines.append(line)
         self._line_tokens += line.tokens
 
-    def _keep_instructions(self, leaving: UserMessage) -> None:
-        """Move the standing instructions of a message that leaves to their list; the newest hold."""
-        if not leaving.is_from_user or not self._instructions_in(leaving.body.text):
+    def _keep_statements(self, request: UserMessage) -> None:
+        """Move the instructions and preferences of a request that leaves to the list of them."""
+        if not request.is_from_user or not self._statements(request.body.text):
             return
         index = self._view.index
-        messages = [entry for entry in self._view.entries if isinstance(entry, UserMessage)]
-        shown = {message.seq: message.body.text for message in messages if message.is_from_user}
-        texts = [(standing.seq, standing.words) for standing in index.standing]
-        texts += shown.items()
-        sentences: list[tuple[int, str]] = []
-        for seq, text in sorted(texts):
-            sentences += [(seq, sentence) for sentence in self._instructions_in(text)]
-        instructions = [
-            Standing(seq, words)
-            for seq, words in newest(sentences)
-            if seq not in shown or seq == leaving.seq
-        ]
-        fitting, dropped = newest_standing(instructions, self._standing_limit)
+        turns = [entry for entry in self._view.entries if isinstance(entry, UserMessage)]
+        shown = {turn.seq: turn.body.text for turn in turns if turn.is_from_user}
+        stated = [stated_by(standing) for standing in index.standing]
+        for seq, text in shown.items():
+            stated += [(seq, statement) for statement in self._statements(text)]
+        fitting, dropped = chosen_statements(
+            sorted(stated, key=itemgetter(0)),
+            self._standing_limit,
+            shown.keys() - {request.seq},
+        )
         self._view.set_standing(fitting, index.unlisted + dropped)
         self._standing = fitting
         self._index_tokens += self._view.index.tokens - index.tokens
 
-    def _instructions_in(self, text: str) -> tuple[str, ...]:
-        """The standing instructions in a text, which is read once for a plan."""
-        if text not in self._instructions:
-            self._instructions[text] = tuple(
-                sentence for level, sentence in stances(text) if level == INSTRUCTION
-            )
-        return self._instructions[text]
+    def _statements(self, text: str) -> tuple[Statement, ...]:
+        """The instructions and preferences in a text, which is read once for a plan."""
+        if text not in self._stated:
+            self._stated[text] = tuple(statements(text))
+        return self._stated[text]
 
     def _roll_up_index(self, target: int) -> None:
         self._index_limit = max(0, target - self._view.entry_tokens)
@@ -527,24 +521,6 @@ def _plain_text(entry: Entry) -> str:
     if isinstance(entry, Step) and not entry.has_notes:
         return entry.reply.body.text[:TOPIC_CHARS]
     return ""
-
-
-def standing_limit(window: int, ratio: float = 1.0) -> int:
-    """Raw tokens that standing instructions may take."""
-    return int(min(STANDING_TOKENS, window * STANDING_SHARE) / ratio)
-
-
-def newest_standing(
-    instructions: Sequence[Standing], limit: int
-) -> tuple[tuple[Standing, ...], int]:
-    """The newest instructions within `limit` tokens, and how many there was no room for."""
-    room = limit
-    for count, instruction in enumerate(reversed(instructions)):
-        room -= estimate(standing_line(instruction)) + 1
-        if room < 0:
-            unlisted = len(instructions) - count
-            return tuple(instructions[unlisted:]), unlisted
-    return tuple(instructions), 0
 
 
 def _common_size(sizes: Iterable[int], room: int) -> int:

@@ -26,6 +26,7 @@ from scroll_context.contents import EntryTerms, Spans, Standing, Topic
 from scroll_context.view.actions import merged_names, written_names
 from scroll_context.view.entries import Entry, Notice
 from scroll_context.view.headline import Headline, cut, headline, listed, merged, merged_terms
+from scroll_context.view.standing import standing_text
 from scroll_context.view.state import (
     STATE_TOKENS,
     Fact,
@@ -36,7 +37,7 @@ from scroll_context.view.state import (
 )
 from scroll_context.view.steps import Step
 from scroll_context.view.tokens import estimate
-from scroll_context.view.wording import CELLS, MARK, SEAM, STANDING, Words
+from scroll_context.view.wording import CELLS, SEAM, Words
 
 WIDTH = 8
 LINE_CHARS = 150
@@ -147,12 +148,7 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _standing_text(self) -> str:
-        if not self.standing:
-            return ""
-        more = self.words.more_standing(self.unlisted)
-        return "\n".join(
-            (f"{MARK}{STANDING}{more}]", *(standing_line(standing) for standing in self.standing))
-        )
+        return standing_text(self.standing, self.unlisted, self.words)
 
     def find(self, seq: int) -> IndexLine | None:
         """The line that stands for a seq, the finest if several do."""
@@ -272,14 +268,6 @@ def heading(task: str) -> str:
 @lru_cache(maxsize=1024)
 def heading_tokens(task: str) -> int:
     return estimate(heading(task)) + 1
-
-
-def standing_line(standing: Standing) -> str:
-    """The line of a standing instruction."""
-    words = cut(standing.words, LINE_CHARS + 50)
-    if standing.imported:
-        words = f'"{words}"'
-    return f"- seq {standing.seq}: {words}"
 
 
 def topic_line(topic: Topic) -> IndexLine:

@@ -31,6 +31,9 @@ STANDING = (
     "what the user asked for once and for all, newest last. "
     "Quoted lines come from an imported history."
 )
+PREFERENCES = (
+    "preferences and decisions of the user, newest last; those about one subject stand together."
+)
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -58,6 +61,11 @@ class Words(msgspec.Struct, frozen=True):
         if not count or not self.standing:
             return ""
         return f" {count} older ones: {self.standing}(topic)."
+
+    @property
+    def all_standing(self) -> str:
+        """The end of the line above the preferences, which are never all that there are."""
+        return f" {self.standing}(topic) has all." if self.standing else ""
 
     def stub(self, seq: int, label: str, extent: str) -> str:
         """What stands in place of a folded result: how it ended, its size, and the call that returns
