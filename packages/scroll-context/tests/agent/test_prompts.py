@@ -27,6 +27,7 @@ from scroll_context.session.prompt import (
 from scroll_context.session.session import Session, SessionOptions
 from scroll_context.sql.guard import SqlLimits
 from scroll_context.store import Store
+from scroll_context.tools.shapes import HEADING
 from scroll_context.view.tokens import estimate
 
 PARTS = Actions().prompts
@@ -108,6 +109,54 @@ def test_filters_exist_and_narrow_as_the_prompt_says(session: Session) -> None:
     {"created_on": "2024-05-03"}, {"created_from": "2024-06-01"}, {"created_to": "2024-05-03"},
     {"scope": "session"}, {"scope": "session", "all_agents": True})])"""
     assert session.run(source).content.split("\n")[0] == "[2, 3, 3, 2, 2, 1, 2, 0, 3]"
+
+
+@pytest.mark.parametrize(
+    ("claim", "source", "seqs"),
+    [
+        ("all words, else any", "ms.search('trains euros')", {1, 2, 3}),
+        ("OR,", "ms.search('needs OR trains')", {1, 3}),
+        ("AND,", "ms.search('Devin AND Tejo', k=1)", {4}),
+        ("NOT,", "ms.search('hotel NOT tejo')", {1}),
+        ('"phrase"', "ms.search('\"needs parking\"')", {1}),
+        ("prefix*", "ms.search('pric*')", {1}),
+        ("regex=True", "ms.grep('T.jo', regex=True)", {2, 4}),
+        ("or turns(session_id)", "ms.turns('trip')", {1, 2, 3, 4}),
+        ("(seq)", "ms.expand(2)", {2}),
+        ("([seqs])", "ms.expand([1, 3])", {1, 3}),
+        ("(lo, hi)", "ms.expand(2, 4)", {2, 3, 4}),
+    ],
+)
+def test_the_remarks_beside_the_examples_hold(
+    session: Session, claim: str, source: str, seqs: set[int]
+) -> None:
+    assert claim in MEMORY
+    printed = session.run(f"print({{row['seq'] for row in {source}}})").content.split("\n")[0]
+    assert printed == str(seqs)
+
+
+def test_the_last_expression_is_not_shown_and_variables_are_listed_last(session: Session) -> None:
+    assert "not the value of a last expression" in part("system")
+    assert "6 * 7" not in session.run("answer = 6 * 7\nanswer").content
+    assert "Your variables are listed at the end of each message" in part("system")
+    session.say("How much is it?")
+    assert "answer: int = 42" in session.view("").messages[-1].tail
+
+
+def test_tools_are_described_as_they_behave(tmp_path: Path) -> None:
+    text = part("tools")
+    with (
+        Store(tmp_path / "store", create=True) as store,
+        Session.open(store, tools=[add]) as session,
+    ):
+        assert "A failed call raises `ToolFailed`" in text
+        failed = session.run("try:\n    add('x', 2)\nexcept ToolFailed:\n    print('failed')")
+        assert failed.content == "failed"
+        assert "the shape of its result is listed below your\nvariables and in `help(f)`" in text
+        assert "Observed result: int" in session.run("total = add(1, 2)\nhelp(add)").content
+        session.say("Go on.")
+        variables, _, shapes = session.view("").messages[-1].tail.partition(HEADING)
+        assert "total: int = 3" in variables and "add: int" in shapes
 
 
 def test_a_large_body_is_read_through_its_handle(session: Session) -> None:

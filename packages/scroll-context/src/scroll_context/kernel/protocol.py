@@ -140,17 +140,19 @@ class Portable(msgspec.Struct, frozen=True):
 class Pickled:
     """A data frame or an array on its way to a cell: pickled by the host, unpickled in the jail.
 
-    `plain` is its JSON-like form, for the log and for a kernel that lacks the library. A host never
+    `plain` is its JSON-like form, for the log and for a kernel that lacks the library; `shape`
+    describes it and stays on the host. A host never
     accepts one of these: `revive` knows nothing of them. It is not a struct, because msgspec would
     take it apart.
     """
 
-    __slots__ = ("data", "plain", "type")
+    __slots__ = ("data", "plain", "shape", "type")
 
-    def __init__(self, type_name: str, data: bytes, plain: Any) -> None:
+    def __init__(self, type_name: str, data: bytes, plain: Any, shape: str = "") -> None:
         self.type = type_name
         self.data = data
         self.plain = plain
+        self.shape = shape
 
 
 def portable(value: Any) -> Any:

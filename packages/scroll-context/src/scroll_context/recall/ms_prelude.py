@@ -10,7 +10,8 @@ Finding:
 Reading:
     ms.expand(seq) / ([seqs]) / (lo, hi)   the exact events
     ms.turns(session) / (lo, hi)    what was said there
-    ms.outline(), ms.gist()         sessions, and an even extract of a long stretch
+    ms.outline(query="…")           sessions, all or those with hits
+    ms.gist(query="…")              an even extract of a long stretch, all or about a subject
     ms.show(rows)                   print rows, one line each
     ms.index(), ms.days_between(a, b), ms.provenance(name)
 
@@ -276,7 +277,7 @@ def _head(row: Any) -> str:
         since, until = row["from"], row["to"]
         parts.append(since if since == until else f"{since}..{until}")
         parts.append("{}-{}".format(*row["seqs"]))
-        parts.append(f"{row['turns']} turns")
+        parts.append("1 turn" if row["turns"] == 1 else f"{row['turns']} turns")
     for name in _COUNTS:
         value = row.get(name)
         if value and (name, value) != ("count", 1):

@@ -70,8 +70,11 @@ class OverviewMethods:
         query.
         """
         sessions = self._reader.sessions()
-        first = None if created_from is None else moment(created_from, upper=False)
-        last = None if created_to is None else moment(created_to, upper=True)
+        try:
+            first = None if created_from is None else moment(created_from, upper=False)
+            last = None if created_to is None else moment(created_to, upper=True)
+        except BadInput as error:
+            raise BadInput(f"{error}. For a subject write ms.outline(query=...)") from error
         suspect = misdated([info.first_at for _, info in sessions])
         notes = []
         hits: Counter[str] = Counter()

@@ -108,8 +108,19 @@ class Environment:
             self.kernel.start()
 
     def variable_list(self) -> str:
-        """The variable list, for the end of the newest message; "" if there are no cells."""
-        return self.variables.list_text() if self.actions.exec else ""
+        """The variables and the shapes of tool results, for the end of the newest message.
+
+        It is "" if there are no cells.
+        """
+        if not self.actions.exec:
+            return ""
+        shapes, _ = self.toolbox.shapes.listing()
+        return "\n".join(filter(None, (self.variables.list_text(), shapes)))
+
+    def origin_of_variable_list(self) -> dict[str, Any]:
+        """What a request records about the events that its variable list was made from."""
+        _, results = self.toolbox.shapes.listing()
+        return self.variables.cells_behind_list(results)
 
     def run(self, source: str, cell: Event, timeout: float) -> tuple[CellResult, str]:
         """Run a cell whose event is already recorded.

@@ -225,7 +225,7 @@ class Requests:
         # The variable list was called a digest when this field got its name.
         metadata |= {"tokens": tokens, "digest": variable_list}
         if variable_list:
-            metadata |= self._environment.variables.cells_behind_list()
+            metadata |= self._environment.origin_of_variable_list()
         return self._record(Kind.REQUEST, name=setup.model_name, metadata=metadata)
 
     def _record(self, kind: str, **fields: Any) -> Event:

@@ -44,7 +44,7 @@ class ToolOutcome(msgspec.Struct, frozen=True):
     """A result: the value itself, or for a large one only a reference to its place in the log.
 
     `sent` is the value as it crosses to a cell; `has_tables` says whether data frames or arrays
-    are in it. `note` says how the value differs from what the tool returned.
+    are in it. `note` says how the value differs from what the tool returned, `shape` describes it.
     """
 
     value: Any
@@ -54,12 +54,13 @@ class ToolOutcome(msgspec.Struct, frozen=True):
     sent: Portable | None = None
     has_tables: bool = False
     note: str = ""
+    shape: str = ""
 
     def for_cell(self) -> dict[str, Any]:
         """The answer to the cell that made the call."""
         if self.ref is None:
-            return {"value": self.sent, "tables": self.has_tables}
-        return {"handle": msgspec.to_builtins(self.ref), "note": self.note}
+            return {"value": self.sent, "tables": self.has_tables, "shape": self.shape}
+        return {"handle": msgspec.to_builtins(self.ref), "note": self.note, "shape": self.shape}
 
 
 class Recorder:

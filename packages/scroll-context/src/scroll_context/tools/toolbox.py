@@ -43,6 +43,7 @@ from scroll_context.messages import ToolSpec
 from scroll_context.text.printable import printable
 from scroll_context.tools.handles import prelude_source
 from scroll_context.tools.recorder import REFUSED_CHARS, Recorder, ToolOutcome
+from scroll_context.tools.shapes import ObservedShapes, shape_text
 from scroll_context.tools.signatures import RESERVED, brief_doc
 from scroll_context.tools.tools import Plain, Tool, inline, json_text, plain
 from scroll_context.tools.tools import tool as make_tool
@@ -121,6 +122,7 @@ class Toolbox:
             )
         self._confirm = confirm
         self._default_timeout = default_timeout
+        self.shapes = ObservedShapes(journal)
         self._asking = threading.Lock()
         self._counting = threading.Lock()
         self._native: dict[str, Tool[..., Any]] = {}
@@ -188,7 +190,8 @@ class Toolbox:
         table = {}
         for name, tool in sorted(self.tools.items()):
             doc = "\n".join(filter(None, (tool.doc, *tool.remarks)))
-            table[name] = (tool.header, doc, tool.limits.max_concurrent)
+            most = tool.limits.max_concurrent
+            table[name] = (tool.header, doc, most, self.shapes.of(name))
         names = sorted({name.partition(".")[0] for name in table} | self._constants.keys())
         constants = "".join(f"{name} = {text!r}\n" for name, text in self._constants.items())
         code = prelude_source("tools_prelude", "scroll_context.tools")
@@ -256,7 +259,11 @@ class Toolbox:
             until_done = place.pop_all()
             future.add_done_callback(lambda _: until_done.close())
             result = _result(tool, future, until)
-            return recorder.finish(result, tool.origin(result.value) if tool.origin else None)
+            shape = shape_text(result.value)
+            origin = tool.origin(result.value) if tool.origin else {}
+            outcome = recorder.finish(result, {**origin, **self.shapes.facts(tool.name, shape)})
+            self.shapes.add(tool.name, shape, outcome.result_seq)
+            return msgspec.structs.replace(outcome, shape=shape)
 
     def call_native(self, name: str, arguments: Mapping[str, Any], *, tool_call_id: str) -> Event:
         """Carry out a call that the model made itself; returns the event of the result, which may

@@ -36,6 +36,7 @@ from scroll_context.errors import BadInput
 from scroll_context.kernel.protocol import Pickled
 from scroll_context.messages import ToolSpec
 from scroll_context.text.printable import printable
+from scroll_context.tools.shapes import table_shape
 from scroll_context.tools.signatures import (
     RESERVED,
     one_line,
@@ -128,7 +129,7 @@ def _pickle_table(item: Any) -> Pickled | None:
         data = pickle.dumps(item, protocol=5)
     except Exception:  # noqa: BLE001 - a frame may hold objects of foreign code
         return None
-    return Pickled(kind.__name__, data, plain(_unwrap(item)).value)
+    return Pickled(kind.__name__, data, plain(_unwrap(item)).value, table_shape(item))
 
 
 def json_text(value: Any, keep: Callable[[bytes], Any], *, sort_keys: bool = False) -> str:

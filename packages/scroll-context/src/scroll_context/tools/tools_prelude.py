@@ -2,12 +2,13 @@
 namespace of its name.
 
 This file is not imported by the host: its source runs inside the jail, where `call` reaches the
-host and `TOOLS` maps each tool's name to its signature, its description and how many of its calls
-may run at once.
+host and `TOOLS` maps each tool's name to its signature, its description, how many of its calls may
+run at once, and the shapes of its earlier results.
 
 Data frames and arrays arrive pickled by the host and are unpickled here. After a call, `help(f)`
-shows the shape of the results so far. Text where earlier results were something else is printed:
-it is often an error message that the tool returned instead of raising it.
+shows the shape of the results so far, as the host describes them. Text where earlier results were
+something else is printed: it is often an error message that the tool returned instead of raising
+it.
 """
 
 import pickle as _pickle
@@ -21,15 +22,12 @@ from scroll_context.kernel.protocol import Pickled as _Pickled
 # The kernel puts it here.
 call: Callable[..., Any]
 # The host puts it here.
-TOOLS: dict[str, tuple[str, str, int | None]]
+TOOLS: dict[str, tuple[str, str, int | None, tuple[str, ...]]]
 
 _AT_ONCE = 16
 """The number of calls that map_calls runs at once for a tool that sets no limit."""
 _PROGRESS_SECONDS = 10.0
 _TEXT_CHARS = 200
-_KEYS = 12
-_KEY_CHARS = 40
-_DEPTH = 3
 
 
 class ToolFailed(Exception):
@@ -124,29 +122,6 @@ def _kind(value: Any) -> str:
     return type(value).__name__
 
 
-def _shape(value: Any, depth: int = 0) -> str:
-    """A value's type, length and keys, and those of its items."""
-    kind = _kind(value)
-    if kind in ("DataFrame", "ndarray", "Series"):
-        columns = [str(column)[:_KEY_CHARS] for column in getattr(value, "columns", ())]
-        more = f" with columns {', '.join(columns[:_KEYS])}" if columns else f" of {value.dtype}"
-        return f"{kind} of shape {value.shape}{more}"
-    if isinstance(value, str | bytes):
-        return f"{kind} of length {len(value):,}"
-    if isinstance(value, dict) and value and depth < _DEPTH:
-        fields = [
-            f"{str(key)[:_KEY_CHARS]!r}: {_shape(item, depth + 1)}"
-            for key, item in list(value.items())[:_KEYS]
-        ]
-        more = ", …" if len(value) > _KEYS else ""
-        return f"{kind} {{{', '.join(fields)}{more}}}"
-    if isinstance(value, list | tuple) and value and depth < _DEPTH:
-        return f"{kind} of {len(value):,}: {_shape(value[0], depth + 1)}"
-    if isinstance(value, dict | list | tuple):
-        return f"{kind} of {len(value):,}"
-    return kind
-
-
 def _unpickled(name: str, value: Any) -> Any:
     """A result with its data frames and arrays in place; what cannot be loaded is lists."""
     if isinstance(value, _Pickled):
@@ -165,8 +140,10 @@ def _unpickled(name: str, value: Any) -> Any:
     return value
 
 
-def _function(name: str, header: str, doc: str, max_concurrent: int | None) -> Callable[..., Any]:
-    shapes: dict[str, str] = {}
+def _function(
+    name: str, header: str, doc: str, max_concurrent: int | None, observed: tuple[str, ...]
+) -> Callable[..., Any]:
+    shapes = {shape.partition(" ")[0]: shape for shape in observed}
 
     def tool(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -180,10 +157,10 @@ def _function(name: str, header: str, doc: str, max_concurrent: int | None) -> C
             value = _loaded(name, answer["handle"], answer["note"])
         else:
             value = _unpickled(name, answer["value"]) if answer["tables"] else answer["value"]
-        observe(value)
+        observe(value, answer["shape"])
         return value
 
-    def observe(value: Any) -> None:
+    def observe(value: Any, shape: str) -> None:
         """Keep the first shape of each type for `help`, and print text that is out of place."""
         kind = _kind(value)
         earlier = sorted(shapes.keys() - {"str", "NoneType"})
@@ -193,12 +170,15 @@ def _function(name: str, header: str, doc: str, max_concurrent: int | None) -> C
                 f" It may be an error message: {value[:_TEXT_CHARS]!r}"
             )
         if kind not in shapes:
-            shapes[kind] = _shape(value)
-            observed = "\n".join(f"Observed result: {shape}" for shape in shapes.values())
-            tool.__doc__ = f"{header}\n\n{doc}\n\n{observed}"
+            shapes[kind] = shape
+            describe()
+
+    def describe() -> None:
+        results = "\n".join(f"Observed result: {shape}" for shape in shapes.values())
+        tool.__doc__ = f"{header}\n\n{doc}\n\n{results}".rstrip("\n")
 
     tool.__name__ = tool.__qualname__ = name.rpartition(".")[2]
-    tool.__doc__ = f"{header}\n\n{doc}"
+    describe()
     tool.max_concurrent = max_concurrent  # type: ignore[attr-defined]
     return tool
 
