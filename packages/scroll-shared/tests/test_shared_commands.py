@@ -48,7 +48,7 @@ def test_push_doctor_snapshot_collect_pull(url: str, folder: Path, tmp_path: Pat
         second.payloads.put_text("never named")
     assert ", would be deleted" in scroll("shared", "collect", url, "--grace", "0", "--dry-run")
     assert "objects deleted" in scroll("shared", "collect", url, "--grace", "0", "--yes")
-    assert "5 events and 1 payloads" in scroll("shared", "pull", url, str(tmp_path / "pulled"))
+    assert "5 events and 1 payload," in scroll("shared", "pull", url, str(tmp_path / "pulled"))
     assert head[0] in scroll("verify", "--store", str(tmp_path / "pulled"))
 
 

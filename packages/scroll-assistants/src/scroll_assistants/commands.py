@@ -9,7 +9,6 @@ import datetime as dt
 import os
 import secrets
 import shlex
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from scroll_assistants.hooks import ASSISTANTS, TOKENS, main
-from scroll_context.cli.confirmation import dry_run_option, yes_option
+from scroll_context.cli.confirmation import confirm, dry_run_option, yes_option
 from scroll_context.cli.options import (
     FILE,
     Place,
@@ -26,7 +25,15 @@ from scroll_context.cli.options import (
     parse_age,
     store_option,
 )
-from scroll_context.cli.output import Command, echo, note, print_document, print_line, visible
+from scroll_context.cli.output import (
+    Command,
+    counted,
+    echo,
+    note,
+    print_document,
+    print_line,
+    visible,
+)
 from scroll_context.errors import BadInput
 from scroll_context.log.address import has_password
 
@@ -125,7 +132,8 @@ def install(
     place = store if isinstance(store, str) else str(store.expanduser().absolute())
     link = StoreLink(store=place, reach=reach, tokens=tokens)
     changes = plan_install(assistant, scope, project.absolute(), link)
-    if _carry_out(changes, "installed", yes=yes, dry_run=dry_run, as_json=as_json) and not dry_run:
+    _carry_out(changes, "installed", yes=yes, dry_run=dry_run, as_json=as_json)
+    if not dry_run:
         from scroll_context.store import Store
 
         Store(place, create=isinstance(store, Path)).close()
@@ -180,11 +188,8 @@ def hook(arguments: tuple[str, ...]) -> None:
 
 def _carry_out(
     changes: "list[Change]", done: str, *, yes: bool, dry_run: bool, as_json: bool
-) -> bool:
-    """Show the changes, ask for confirmation, and make them.
-
-    Returns False if the user declined.
-    """
+) -> None:
+    """Show the changes, ask for confirmation, and make them."""
     from scroll_assistants.install import apply
 
     if not as_json:
@@ -192,15 +197,12 @@ def _carry_out(
             echo(change.diff, end="")
         if not changes:
             note("nothing to change")
-    if changes and not (yes or dry_run):
-        if as_json or not sys.stdin.isatty():
+    if changes and not dry_run:
+        if as_json and not yes:
             raise BadInput(
                 "nothing was changed: pass --yes to write the changes, or --dry-run to see them"
             )
-        count = f"{len(changes)} files" if len(changes) > 1 else "1 file"
-        if not click.confirm(f"Write {count}?"):
-            note("nothing was changed")
-            return False
+        confirm(f"Write {counted(len(changes), 'file')}?", yes=yes)
     if not dry_run:
         apply(changes)
     if as_json:
@@ -208,7 +210,6 @@ def _carry_out(
             {"file": str(change.file), "diff": change.diff} for change in changes
         ]
         print_document({done: bool(changes) and not dry_run, "files": files})
-    return True
 
 
 # servers ------------------------------------------------------------------------------------------
@@ -379,7 +380,7 @@ def watch(
         if once:
             stop.set()
         else:
-            note(f"following {len(listing()):,} files into {store}; press Ctrl-C to stop")
+            note(f"following {counted(len(listing()), 'file')} into {store}; press Ctrl-C to stop")
         follow(
             opened,
             listing,
@@ -421,8 +422,8 @@ def _report_printer(*, as_json: bool) -> "Callable[[ImportReport], None]":
         if as_json:
             print_line(report)
             return
-        bad = f", {report.bad:,} lines cannot be read" if report.bad else ""
-        echo(visible(f"{report.file}: {report.added:,} events{bad}"))
+        bad = f", {counted(report.bad, 'unreadable line')}" if report.bad else ""
+        echo(visible(f"{report.file}: {counted(report.added, 'event')}{bad}"))
 
     return print_report
 

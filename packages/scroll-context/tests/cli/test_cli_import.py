@@ -396,7 +396,7 @@ def test_watching_once_records_and_refuses_what_cannot_be_followed(
         )
     line = {"type": "user", "uuid": "u1", "sessionId": "s1", "cwd": "/api", "message": USER}
     path = write(tmp_path / "s1.jsonl", line)
-    assert scroll("watch", path, "--once").stdout == f"{path}: 1 events\n"
+    assert scroll("watch", path, "--once").stdout == f"{path}: 1 event\n"
     assert (
         json.loads(
             scroll("watch", write(path, line, line | {"uuid": "u2"}), "--once", "--json").stdout

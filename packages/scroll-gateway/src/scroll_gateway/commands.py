@@ -39,7 +39,7 @@ def _upstream(_: click.Context, __: click.Parameter, value: str | None) -> str |
 
 
 @click.command(cls=Command)
-@click.argument("action", type=click.Choice(["status"]), required=False)
+@click.argument("action", metavar="[status]", type=click.Choice(["status"]), required=False)
 @click.option(
     "--upstream",
     metavar="anthropic|openai|URL",

@@ -12,7 +12,7 @@ import click
 
 from scroll_context.cli.confirmation import confirm, dry_run_option, yes_option
 from scroll_context.cli.options import FILE, json_option
-from scroll_context.cli.output import Command, note, print_result, progress
+from scroll_context.cli.output import Command, counted, note, print_result, progress
 from scroll_shared.address import parse
 
 url_argument = click.argument("url", metavar="URL")
@@ -57,7 +57,7 @@ def push(folder: Path, url: str, as_json: bool) -> None:
     with progress("pushing") as bar:
         report = push_store(folder, parse(url), bar)
     text = (
-        f"pushed {report.pushed:,} events and {report.payloads:,} payloads; "
+        f"pushed {counted(report.pushed, 'event')} and {counted(report.payloads, 'payload')}; "
         f"the store has {report.events:,}"
     )
     print_result(report, f"{text}\nhead {report.head}", as_json=as_json)
@@ -82,13 +82,14 @@ def pull(url: str, folder: Path, as_json: bool) -> None:
     with progress("pulling") as bar:
         report = pull_store(parse(url), folder, bar)
     text = (
-        f"{report.events:,} events and {report.payloads:,} payloads, {report.bytes:,} bytes, "
-        f"in {folder}"
+        f"{counted(report.events, 'event')} and {counted(report.payloads, 'payload')}, "
+        f"{report.bytes:,} bytes, in {folder}"
     )
     print_result(report, text, as_json=as_json)
     if report.missing:
         note(
-            f"{len(report.missing):,} payloads are missing or damaged in the object store; "
+            f"{counted(len(report.missing), 'payload is', 'payloads are')} missing or damaged in the "
+            "object store; "
             "everything else was copied"
         )
 

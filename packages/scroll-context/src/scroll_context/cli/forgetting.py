@@ -21,6 +21,7 @@ from scroll_context.cli.options import (
 )
 from scroll_context.cli.output import (
     Command,
+    counted,
     echo,
     note,
     one_line,
@@ -153,11 +154,11 @@ def erase(
             report = opened.erase(**request, progress=bar)  # type: ignore[arg-type]
         with progress("indexing") as bar:
             opened.index.catch_up(progress=bar)
-    erased = _count(report.events, "event was", "events were")
+    erased = counted(report.events, "event was", "events were")
     print_result(report, f"{erased} erased; seq {report.seq} records it", as_json=as_json)
     if report.remaining:
         note(
-            f"{_count(len(report.remaining), 'copy', 'copies')} remain: {_listed(report.remaining)}"
+            f"{counted(len(report.remaining), 'copy', 'copies')} remain: {_listed(report.remaining)}"
         )
     if report.labels:
         note(
@@ -175,20 +176,20 @@ def _show(plan: "ErasureReport", store: "Store", as_json: bool) -> None:
         return
     _show_events("erase", store, plan.asked, LISTED)
     for why, seqs in plan.why.items():
-        echo(f"{_count(len(seqs), 'copy', 'copies')}: {why}")
+        echo(f"{counted(len(seqs), 'copy', 'copies')}: {why}")
         _show_events("copy", store, seqs, EXAMPLES)
     echo(_extent(plan))
     if plan.snapshots:
         echo(
-            f"{_count(len(plan.snapshots), 'variable snapshot', 'variable snapshots')} will be "
+            f"{counted(len(plan.snapshots), 'variable snapshot')} will be "
             f"erased too: {', '.join(plan.variables) or 'no names'}"
         )
     if plan.remaining:
-        remaining = _count(len(plan.remaining), "copy", "copies")
+        remaining = counted(len(plan.remaining), "copy", "copies")
         echo(f"{remaining} would remain unless you pass --copies")
     if plan.possible and str(Why.POSSIBLE) not in plan.why:
         echo(
-            f"{_count(len(plan.possible), 'possible copy', 'possible copies')}: query results that "
+            f"{counted(len(plan.possible), 'possible copy', 'possible copies')}: query results that "
             "name no events, such as totals; --possible erases them too"
         )
         _show_events("maybe", store, plan.possible, EXAMPLES)
@@ -204,10 +205,6 @@ def _show_events(label: str, store: "Store", seqs: Sequence[int], most: int) -> 
         echo(f"{label:<6} {len(seqs) - most:,} more; --json lists them all")
 
 
-def _count(number: int, singular: str, plural: str) -> str:
-    return f"{number:,} {singular if number == 1 else plural}"
-
-
 def _matching(store: "Store", query: str, any_word: bool, filters: SearchFilters) -> list[int]:
     """Every event that a query means.
 
@@ -220,7 +217,7 @@ def _matching(store: "Store", query: str, any_word: bool, filters: SearchFilters
         return seqs
     some = [] if any_word else store.index.every(query, any_word=True, filters=filters)
     if some:
-        others = _count(len(some), "event has", "events have")
+        others = counted(len(some), "event has", "events have")
         raise BadInput(
             f"no event has all words of {query!r}, so nothing was erased; {others} some of them, "
             "and --any erases those"
@@ -229,9 +226,9 @@ def _matching(store: "Store", query: str, any_word: bool, filters: SearchFilters
 
 
 def _extent(plan: "ErasureReport", are: str = "") -> str:
-    events = _count(plan.events, "event", "events")
-    sessions = _count(len(plan.sessions), "session", "sessions")
-    payloads = _count(plan.payloads, "payload", "payloads")
+    events = counted(plan.events, "event")
+    sessions = counted(len(plan.sessions), "session")
+    payloads = counted(plan.payloads, "payload")
     return f"{events} in {sessions}{are and f' {are}'}, {payloads} ({plan.payload_bytes:,} bytes)"
 
 
@@ -261,7 +258,7 @@ def _confirm(
 ) -> None:
     if not yes:
         _name_affected(opened, place, sessions)
-    confirm(f"Erase {_count(events, 'event', 'events')} of {printable_place(place)}?", yes=yes)
+    confirm(f"Erase {counted(events, 'event')} of {printable_place(place)}?", yes=yes)
 
 
 def _listed(seqs: tuple[int, ...]) -> str:
@@ -329,9 +326,7 @@ def retention(
                 _confirm(opened, store, report.events, report.sessions, yes=yes)
             with progress("erasing") as bar:
                 report = expire(progress=bar)
-            summary = (
-                f"{_count(report.events, 'event', 'events')} erased; seq {report.seq} records it"
-            )
+            summary = f"{counted(report.events, 'event')} erased; seq {report.seq} records it"
     print_result(report, summary, as_json=as_json)
     if report.unfinished:
         note(f"not every file is clean yet: {report.unfinished}")
@@ -376,7 +371,7 @@ def scan(erasing: bool, dry_run: bool, yes: bool, store: Place, as_json: bool) -
                 echo(f"seq {row['seq']}  {row['kind']}  {row['fingerprint']}")
             distinct = len({secret.fingerprint for secret in secrets})
             events = len({secret.seq for secret in secrets})
-            echo(f"{_count(distinct, 'secret', 'secrets')} in {_count(events, 'event', 'events')}")
+            echo(f"{counted(distinct, 'secret')} in {counted(events, 'event')}")
         if not secrets:
             return
         if dry_run or not erasing:
@@ -395,5 +390,5 @@ def scan(erasing: bool, dry_run: bool, yes: bool, store: Place, as_json: bool) -
             report = opened.erase(
                 seqs=seqs, words=words, copies=True, reason="secret", progress=bar
             )
-    note(f"{_count(report.events, 'event', 'events')} erased; seq {report.seq} records it")
+    note(f"{counted(report.events, 'event')} erased; seq {report.seq} records it")
     note(unreachable(printable_place(store)))

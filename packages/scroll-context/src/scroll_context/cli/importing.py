@@ -12,6 +12,7 @@ import click
 from scroll_context.cli.options import FILE, Place, json_option, lock_timeout_option, store_option
 from scroll_context.cli.output import (
     Command,
+    counted,
     echo,
     note,
     print_document,
@@ -343,8 +344,8 @@ def _import_all(
                 note(visible(error))
             bad = f", {total['bad']:,} unreadable" if total["bad"] else ""
             echo(
-                f"{name}: {_count(total['messages'], 'message')} read{bad}; "
-                f"{_count(total['added'], 'event')} added to {store}, {total['known']:,} "
+                f"{name}: {counted(total['messages'], 'message')} read{bad}; "
+                f"{counted(total['added'], 'event')} added to {store}, {total['known']:,} "
                 f"known already{_replaced(total['redacted'])}"
             )
     if any(total["errors"] for total in sums.values()):
@@ -377,10 +378,6 @@ def _size(count: int) -> str:
     return f"{count / (1 << 20):,.1f} MiB" if count >= 1 << 20 else f"{count / (1 << 10):,.1f} KiB"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def _print_report(report: "ImportReport", *, as_json: bool) -> None:
     if report.error:
         note(f"{report.file}: {visible(report.error)}")
@@ -391,8 +388,8 @@ def _print_report(report: "ImportReport", *, as_json: bool) -> None:
     if not as_json:
         bad = f", {report.bad:,} bad ones skipped" if report.bad else ""
         echo(
-            f"{report.file}: {report.format}, {_count(report.messages, 'message')}{bad}; "
-            f"{_count(report.added, 'event')} added, {report.known:,} known already"
+            f"{report.file}: {report.format}, {counted(report.messages, 'message')}{bad}; "
+            f"{counted(report.added, 'event')} added, {report.known:,} known already"
             f"{_replaced(report.redacted)}"
         )
     if report.speakers and report.added:
@@ -409,7 +406,7 @@ def _print_report(report: "ImportReport", *, as_json: bool) -> None:
         )
     if report.skipped:
         names = visible(", ".join(report.skipped[:5]))
-        note(f"{report.file}: {_count(len(report.skipped), 'file')} without messages: {names}")
+        note(f"{report.file}: {counted(len(report.skipped), 'file')} without messages: {names}")
     if report.tasks:
         tasks = visible(", ".join(report.tasks[:5]))
         note(
@@ -418,7 +415,7 @@ def _print_report(report: "ImportReport", *, as_json: bool) -> None:
         )
     if report.missing:
         note(
-            f"{report.file}: {_count(len(report.missing), 'payload')} had been lost before the "
+            f"{report.file}: {counted(len(report.missing), 'payload')} had been lost before the "
             "export"
         )
 

@@ -48,6 +48,11 @@ def one_line(text: str, limit: int = 0) -> str:
     return line if not limit or len(line) <= limit else line[: limit - 1] + "…"
 
 
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """A number with its noun: `1 event`, `2,000 events`."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
 def echo(
     text: str = "",
     *,

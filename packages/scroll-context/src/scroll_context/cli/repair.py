@@ -8,7 +8,7 @@ import click
 
 from scroll_context.cli.confirmation import confirm, dry_run_option, yes_option
 from scroll_context.cli.options import Place, json_option, open_log, open_store, store_option
-from scroll_context.cli.output import Command, echo, print_document, progress
+from scroll_context.cli.output import Command, counted, echo, print_document, progress
 from scroll_context.errors import BadInput, StoreDamaged
 
 if TYPE_CHECKING:
@@ -76,8 +76,7 @@ def _log_fault(store: Place) -> str:
     if not faults:
         return ""
     seq, fault = faults[0]
-    count = "1 fault" if len(faults) == 1 else f"{len(faults):,} faults"
-    return f"The log has {count}; the first is at seq {seq}: {fault}."
+    return f"The log has {counted(len(faults), 'fault')}; the first is at seq {seq}: {fault}."
 
 
 def _index_faults(store: Place) -> list[str]:

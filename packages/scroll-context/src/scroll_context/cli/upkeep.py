@@ -11,6 +11,7 @@ import click
 from scroll_context.cli.options import FILE, Place, json_option, open_log, store_option
 from scroll_context.cli.output import (
     Command,
+    counted,
     echo,
     new_file,
     note,
@@ -55,7 +56,9 @@ def verify(store: Place, as_json: bool) -> None:
                 echo(f"{label}: seq {seq}: {what}")
             if len(faults) > LISTED:
                 echo(f"{label}: {len(faults) - LISTED:,} more; --json lists them all")
-        echo(f"{verdict.events:,} events, {verdict.payloads:,} payloads, head {verdict.head}")
+        events = counted(verdict.events, "event")
+        payloads = counted(verdict.payloads, "payload")
+        echo(f"{events}, {payloads}, head {verdict.head}")
         if verdict.ok and not index:
             echo("intact")
     if index:
@@ -65,7 +68,7 @@ def verify(store: Place, as_json: bool) -> None:
         )
     if not verdict.ok:
         note(
-            f"{len(verdict.bad):,} faults, the first at seq {verdict.bad[0][0]}. Restore a backup, "
+            f"{counted(len(verdict.bad), 'fault')}, the first at seq {verdict.bad[0][0]}. Restore a backup, "
             f"or recover the readable events with {command('repair', log.path)}."
         )
     if index or not verdict.ok:
@@ -91,8 +94,8 @@ def backup(target: Path, store: Place, as_json: bool) -> None:
     with contextlib.closing(open_log(store)) as log, progress("copying") as bar:
         report = copy(log, target, bar)
     summary = (
-        f"{report.events:,} events and {report.payloads:,} payloads, {report.bytes:,} bytes, in "
-        f"{target}"
+        f"{counted(report.events, 'event')} and {counted(report.payloads, 'payload')}, "
+        f"{report.bytes:,} bytes, in {target}"
     )
     print_result(report, summary, as_json=as_json)
     _report_missing(report.missing, log)
@@ -122,7 +125,7 @@ def export(target: Path, store: Place) -> None:
         else:
             with new_file(target) as file, progress("exporting") as bar:
                 report = write(log, file, bar)
-            note(f"{report.events:,} events in {target}")
+            note(f"{counted(report.events, 'event')} in {target}")
     _report_missing(report.missing, log)
 
 
@@ -130,9 +133,8 @@ def _report_missing(digests: Sequence[str], log: "EventLog") -> None:
     if digests:
         from scroll_context.log.schema import command
 
-        is_single = len(digests) == 1
         note(
-            f"{len(digests):,} {'payload is' if is_single else 'payloads are'} missing or damaged "
-            f"in the store and could not be copied; everything else was. "
+            f"{counted(len(digests), 'payload is', 'payloads are')} missing or damaged in the "
+            "store and could not be copied; everything else was. "
             f"{command('verify', log.path)} lists the events."
         )

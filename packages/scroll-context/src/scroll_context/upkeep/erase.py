@@ -353,6 +353,6 @@ def _until(step: Callable[[], bool], patience: float) -> bool:
 def unreachable(store: str) -> str:
     """A sentence about data that erasing cannot reach, for the person who asked for it."""
     return (
-        f"Backups and exports of {store} still hold the words, and so do variables of sessions "
-        "that are open now. Names of sessions, agents and tasks were not changed."
+        f"Backups and exports of {store} still contain the words, and so may the variables of open "
+        "sessions. Session, agent and task names were not changed."
     )
