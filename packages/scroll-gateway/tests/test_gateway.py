@@ -34,6 +34,7 @@ from scripted_upstream import (
 from scroll_context.events import Kind
 from scroll_context.session.session import Session
 from scroll_context.store import Store
+from scroll_gateway import conversations
 from sdk_programs import PROGRAMS, start
 
 every_api = pytest.mark.parametrize("name", sorted(PROGRAMS))
@@ -393,3 +394,35 @@ def test_an_upstream_out_of_reach_is_reported(tmp_path: Path) -> None:
         response = httpx2.post(f"{running.url}/v1/messages", json=body, headers=CLAUDE)
     assert response.status_code == 502
     assert "cannot reach" in response.json()["error"]["message"]
+
+
+def test_an_idle_conversation_is_evicted_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = {SESSION: "idle"}
+    with ScriptedUpstream(reading(9)) as upstream, gateway(tmp_path, upstream) as running:
+        listed = talk("messages", running.url, headers=headers, stop=6)
+        assert running.sums().evictions == 0
+        # As if the provider's cache had expired since the last request.
+        monkeypatch.setattr(conversations, "CACHE_SECONDS", {False: -1.0, True: -1.0})
+        talk("messages", running.url, listed, headers=headers, stop=1)
+        assert running.sums().evictions == 1
+    assert upstream.broken_rules == []
+
+
+def test_a_list_that_the_client_compacted_keeps_the_old_one_in_the_index(tmp_path: Path) -> None:
+    headers = {SESSION: "compacted"}
+    summary = [{"role": "user", "content": "This session continues another one: six files."}]
+    with ScriptedUpstream(reading(9)) as upstream, gateway(tmp_path, upstream) as running:
+        talk("messages", running.url, headers=headers, stop=6)
+        talk("messages", running.url, summary, headers=headers, stop=1)
+        sent = upstream.requests[-1].body.decode()
+    assert upstream.broken_rules == []
+    assert sessions_of(tmp_path) == ["compacted"]
+    events = events_of(tmp_path)
+    (retraction,) = [event for event in events if event.kind == Kind.RETRACTION]
+    assert retraction.metadata["retraction"]["to_index"]
+    assert "index of earlier work" in sent
+    first = next(event for event in events if event.kind == Kind.TOOL_RESULT)
+    assert f"{first.seq}" in sent
+    assert first.content.startswith("part-0001")

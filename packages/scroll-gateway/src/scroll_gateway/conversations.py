@@ -79,8 +79,15 @@ class Conversation(WiredSession):
         self._latest: list[HostMessage] = []
         # When the newest request came; 0 before the first one.
         self._used_at = 0.0
+        # The places of refused second readings in the newest list.
+        self._refused: list[int] = []
         # For each refused second reading of a file, by its call, the note that is sent with it.
         self._notes: dict[str, str] = {}
+
+    def begin_with(self, protocol: Protocol, reader: ListReader) -> None:
+        """Take the reader of the first request, so that its list is not read twice."""
+        readers = self._readers if self._splices is None else self._programs
+        readers.setdefault(protocol.name, reader)
 
     def reply_to(self, protocol: Protocol, body: bytes) -> Exchange | SplicedReply | None:
         """The exchange for a program's request; None for one to send as it came."""
@@ -116,13 +123,17 @@ class Conversation(WiredSession):
         return before > 0 and self._used_at - before > seconds
 
     def applied(self, request: WireRequest, layout: Layout) -> bytes:
-        body = apply(request, self._with_addresses(request.messages, layout))
+        body = apply(request, self._with_addresses(request, layout))
         self.meter.add(request, body, evicted=layout.evicted)
         return body
 
-    def _with_addresses(self, messages: Sequence[HostMessage], layout: Layout) -> Layout:
+    def _with_addresses(self, request: WireRequest, layout: Layout) -> Layout:
         """The layout, with the address of the first reading where a client refused a second one."""
-        places = [place for place, message in enumerate(messages) if _is_refused(message)]
+        messages = request.messages
+        start = request.reused_messages
+        places = [place for place in self._refused if place < start]
+        places += [place for place in range(start, len(messages)) if _is_refused(messages[place])]
+        self._refused = places
         if not places:
             return layout
         for place in places:
@@ -213,11 +224,14 @@ class Conversations:
         if name in self._open:
             self._open.move_to_end(name)
             return self._open[name]
-        request = ListReader(protocol).read(body)
+        reader = ListReader(protocol, RECALL_NAMES)
+        request = reader.read(body)
         program = session_hints(headers, {}).program
-        if name:
-            return self._named(name, request, program)
-        return self._unnamed(request, program)
+        named = self._named(name, request, program) if name else None
+        conversation = named if name else self._unnamed(request, program)
+        if conversation is not None:
+            conversation.begin_with(protocol, reader)
+        return conversation
 
     def _named(self, name: str, request: WireRequest, program: str) -> Conversation | None:
         log = self._store.log

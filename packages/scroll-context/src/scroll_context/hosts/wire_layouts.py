@@ -1,18 +1,22 @@
 """Build the request body that a layout asks for, from slices of the client's body.
 
 A layout speaks of HostMessages, a body consists of wire messages. So the actions of a layout are
-gathered for each wire message first: it stays as it is, it leaves, or it is edited. Most requests
-have hundreds of messages that left long ago, so the loops over all messages do little for those.
+gathered for each wire message first: it stays as it is, it leaves, or it is edited.
+
+Between two evictions, a layout only grows. So the bytes of all completed steps are kept (`LaidOut`),
+and the next request is those bytes and the new messages: a list of 2,000 messages costs hardly more
+than one of 50.
 """
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from scroll_context.hosts.slices import Span, UnreadableBody, decode
 from scroll_context.hosts.wire import Action, WireMessage
 from scroll_context.hosts.wire_requests import Edit, WireRequest
 from scroll_context.models.protocol import NO_OUTPUT
-from scroll_context.session.host import Drop, HostMessage, Insert, Keep, Layout, Replace
+from scroll_context.session.host import Drop, HostMessage, Insert, Item, Keep, Layout, Replace
 
 MOST_MARKS = 4
 """The cache marks that a request may have."""
@@ -25,27 +29,201 @@ Inserts = Mapping[int, Sequence[Insert]]
 """Insertions by the position of the wire message that they stand before."""
 
 
+class Pieces(NamedTuple):
+    """A run of messages as it is sent: before the index, the index, and behind it.
+
+    The index stands alone, since its cache mark depends on the marks of the complete list.
+    """
+
+    before: list[bytes]
+    index_text: str | None
+    behind: list[bytes]
+    # The cache marks of the messages that are sent.
+    marks_before: list[bytes]
+    marks_behind: list[bytes]
+
+    def joined(self, more: "Pieces") -> "Pieces":
+        """This run and the one that follows it."""
+        if self.index_text is None:
+            return Pieces(
+                self.before + more.before,
+                more.index_text,
+                more.behind,
+                self.marks_before + more.marks_before,
+                more.marks_behind,
+            )
+        return self._replace(
+            behind=self.behind + more.before + more.behind,
+            marks_behind=self.marks_behind + more.marks_before + more.marks_behind,
+        )
+
+    def compact(self) -> "Pieces":
+        """The same bytes in fewer pieces."""
+        return self._replace(before=_compact(self.before), behind=_compact(self.behind))
+
+
+NOTHING = Pieces([], None, [], [], [])
+
+
+class LaidOut(NamedTuple):
+    """The beginning of the newest list, as it was sent."""
+
+    # How many wire messages it has, and the last of them.
+    wire_count: int
+    last: WireMessage | None
+    # Its HostMessages and the items of the layout for them.
+    messages: int
+    items: tuple[Item, ...]
+    pieces: Pieces
+
+    def is_beginning_of(self, request: WireRequest, layout: Layout) -> bool:
+        """Whether a request and its layout begin with the same messages and items."""
+        if not 0 < self.wire_count <= len(request.wire):
+            return False
+        # A message object is only reused if all before it are.
+        is_same_list = request.wire[self.wire_count - 1] is self.last
+        return is_same_list and layout.items[: len(self.items)] == self.items
+
+
+UNKNOWN = LaidOut(0, None, 0, (), NOTHING)
+
+
 def apply(request: WireRequest, layout: Layout) -> bytes:
     """The body that a layout asks for."""
     if layout.is_unchanged:
         return request.original
-    actions: list[Action] = [item for item in layout.items if not isinstance(item, Insert)]
-    if len(actions) != len(request.messages):
-        raise UnreadableBody(
-            f"the layout is for {len(actions)} messages, the list has {len(request.messages)}"
-        )
-    actions = [
-        action if isinstance(action, Drop) else _worded(message, action)
-        for message, action in zip(request.messages, actions, strict=True)
-    ]
-    _keep_steps_together(request.messages, actions)
-    edits = _edits(request.wire, actions)
-    chunks = _chunks(request, edits, _inserts(request.wire, layout), layout.tail)
+    known: LaidOut = request.shared.laid_out or UNKNOWN
+    if layout.tail or not known.is_beginning_of(request, layout):
+        known = UNKNOWN
+    run = _Run(request, known, layout.items)
+    pieces = known.pieces.joined(run.pieces(len(request.wire), layout.tail))
+    if not layout.tail:
+        request.shared.laid_out = run.completed()
+    chunks = _with_index(request, pieces)
     if not chunks:
         raise UnreadableBody("a layout that leaves no message")
     head = request.body[: request.wire[0].span.start]
     foot = request.body[request.wire[-1].span.end :]
     return head + b",".join(chunks) + foot
+
+
+class _Run:
+    """The messages of a request behind the ones that are laid out already."""
+
+    def __init__(self, request: WireRequest, known: LaidOut, items: tuple[Item, ...]) -> None:
+        self._request = request
+        self._known = known
+        self._all_items = items
+        self._items = items[len(known.items) :]
+        self._wire = request.wire[known.wire_count :]
+        self._messages = request.messages[known.messages :]
+        actions: list[Action] = [item for item in self._items if not isinstance(item, Insert)]
+        if len(actions) != len(self._messages):
+            raise UnreadableBody(
+                f"the layout is for {len(actions)} messages more, the list has "
+                f"{len(self._messages)}"
+            )
+        actions = [
+            action if isinstance(action, Drop) else _worded(message, action)
+            for message, action in zip(self._messages, actions, strict=True)
+        ]
+        _keep_steps_together(self._messages, actions)
+        self._edits = _edits(self._wire, actions)
+        has_index = known.pieces.index_text is not None
+        self._inserts = _inserts(self._wire, self._items, has_index=has_index)
+
+    def pieces(self, end: int, tail: str = "") -> Pieces:
+        """What is sent of the messages before the position `end` of the list."""
+        wire = self._wire[: end - self._known.wire_count]
+        newest = _newest_request(wire, self._edits) if tail else -1
+        sides: tuple[list[bytes], list[bytes]] = ([], [])
+        marks: tuple[list[bytes], list[bytes]] = ([], [])
+        index: Insert | None = None
+        # The slice of messages that stay as they are, while it grows.
+        run: Span | None = None
+        for position, message in enumerate(wire):
+            edit = self._edits[position]
+            inserts = self._inserts.get(position, ())
+            chunks = sides[index is not None]
+            if run is not None and (edit is not None or inserts or position == newest):
+                chunks.append(run.of(self._request.body))
+                run = None
+            for insert in inserts:
+                index = self._insert(insert, sides, index)
+            if edit == ():
+                continue
+            chunks = sides[index is not None]
+            marks[index is not None].extend(message.marks)
+            if edit is None and position != newest:
+                run = Span(run.start if run else message.span.start, message.span.end)
+                continue
+            raw = self._sent(position, message, edit)
+            if raw and position == newest:
+                raw = self._request.protocol.with_tail(raw, tail)
+            if raw:
+                chunks.append(raw)
+        if run is not None:
+            sides[index is not None].append(run.of(self._request.body))
+        if len(wire) == len(self._wire):
+            for insert in self._inserts.get(len(wire), ()):
+                index = self._insert(insert, sides, index)
+        text = index.text if index is not None else None
+        return Pieces(sides[0], text, sides[1], marks[0], marks[1])
+
+    def _insert(
+        self, insert: Insert, sides: tuple[list[bytes], list[bytes]], index: Insert | None
+    ) -> Insert | None:
+        """Add an insertion; returns the index, which may be this one."""
+        if insert.is_index:
+            return insert
+        sides[index is not None].append(self._request.protocol.inserted(insert.text, b""))
+        return index
+
+    def _sent(self, position: int, message: WireMessage, edit: Edits) -> bytes:
+        """The bytes of a message after its actions; empty if nothing of it remains."""
+        raw = message.span.of(self._request.body)
+        if edit is None:
+            return raw
+        place = self._known.wire_count + position
+        known = self._request.shared.edits.get(place)
+        if known is None or known.message is not message or known.actions != edit:
+            edited = self._request.protocol.edited(raw, message.parts, edit)
+            known = self._request.shared.edits[place] = Edit(message, edit, edited)
+        return known.raw
+
+    def completed(self) -> LaidOut:
+        """The part of the list that later requests will begin with, while nothing is evicted: all
+        steps before the newest one.
+        """
+        end = len(self._wire) - 1
+        while end > 0 and (_answers(self._wire[end]) or end in self._inserts):
+            end -= 1
+        if end <= 0:
+            return self._known
+        count = self._known.wire_count + end
+        messages = sum(len(message.parts) for message in self._wire[:end])
+        pieces = self._known.pieces.joined(self.pieces(count)).compact()
+        return LaidOut(
+            count,
+            self._wire[end - 1],
+            self._known.messages + messages,
+            self._all_items[: len(self._known.items) + _places(self._items, messages)],
+            pieces,
+        )
+
+
+def _places(items: Sequence[Item], messages: int) -> int:
+    """How many items stand for the first messages."""
+    count = 0
+    for place, item in enumerate(items):
+        if count == messages:
+            return place
+        count += not isinstance(item, Insert)
+    return len(items)
+
+
+def _compact(chunks: list[bytes]) -> list[bytes]:
+    return [b",".join(chunks)] if chunks else []
 
 
 # what happens to each message -------------------------------------------------------------------
@@ -108,14 +286,13 @@ def _edit_of(actions: Sequence[Action]) -> Edits:
     return None
 
 
-def _inserts(wire: Sequence[WireMessage], layout: Layout) -> Inserts:
+def _inserts(wire: Sequence[WireMessage], items: Sequence[Item], *, has_index: bool) -> Inserts:
     """Where each insertion is made: not inside a message, and not between calls and results."""
     inserts: dict[int, list[Insert]] = {}
     # The number of the first HostMessage of each wire message.
     firsts = [0]
     number = 0
-    has_index = False
-    for item in layout.items:
+    for item in items:
         if not isinstance(item, Insert):
             number += 1
             continue
@@ -137,62 +314,6 @@ def _answers(message: WireMessage) -> bool:
     return any(part.message.role == "tool" for part in message.parts)
 
 
-# the new list -----------------------------------------------------------------------------------
-
-
-def _chunks(
-    request: WireRequest, edits: Sequence[Edits], inserts: Inserts, tail: str
-) -> list[bytes]:
-    """The pieces of the new list. Messages that stay side by side are one slice of the body."""
-    newest = _newest_request(request.wire, edits) if tail else -1
-    chunks: list[bytes] = []
-    # The slice of messages that stay as they are, while it grows.
-    run: Span | None = None
-    for position, message in enumerate(request.wire):
-        edit = edits[position]
-        if run is not None and (edit is not None or position in inserts or position == newest):
-            chunks.append(run.of(request.body))
-            run = None
-        if position in inserts:
-            chunks += _inserted(request, edits, inserts[position], position)
-        if edit == ():
-            continue
-        if edit is None and position != newest:
-            run = Span(run.start if run else message.span.start, message.span.end)
-            continue
-        raw = message.span.of(request.body) if edit is None else _edited(request, position, edit)
-        if raw and position == newest:
-            raw = request.protocol.with_tail(raw, tail)
-        if raw:
-            chunks.append(raw)
-    if run is not None:
-        chunks.append(run.of(request.body))
-    end = len(request.wire)
-    return chunks + _inserted(request, edits, inserts.get(end, ()), end)
-
-
-def _inserted(
-    request: WireRequest, edits: Sequence[Edits], inserts: Sequence[Insert], position: int
-) -> list[bytes]:
-    """New messages at a position. The index gets a cache mark, if there is room for it."""
-    chunks = []
-    for insert in inserts:
-        mark = _index_mark(request, edits, position) if insert.is_index else b""
-        chunks.append(request.protocol.inserted(insert.text, mark))
-    return chunks
-
-
-def _edited(request: WireRequest, position: int, actions: tuple[Action, ...]) -> bytes:
-    """A message after its actions; empty if nothing of it remains."""
-    message = request.wire[position]
-    edit = request.edits.get(position)
-    if edit is None or edit.message is not message or edit.actions != actions:
-        raw = message.span.of(request.body)
-        edited = request.protocol.edited(raw, message.parts, actions)
-        edit = request.edits[position] = Edit(message, actions, edited)
-    return edit.raw
-
-
 def _newest_request(wire: Sequence[WireMessage], edits: Sequence[Edits]) -> int:
     """The position of the newest user or tool message that is sent; -1 if there is none."""
     for position in reversed(range(len(wire))):
@@ -204,7 +325,19 @@ def _newest_request(wire: Sequence[WireMessage], edits: Sequence[Edits]) -> int:
     return -1
 
 
-def _index_mark(request: WireRequest, edits: Sequence[Edits], position: int) -> bytes:
+# the index --------------------------------------------------------------------------------------
+
+
+def _with_index(request: WireRequest, pieces: Pieces) -> list[bytes]:
+    """The pieces of the new list. The index gets a cache mark, if there is room for it."""
+    if pieces.index_text is None:
+        return pieces.before
+    mark = _index_mark(request, pieces)
+    index = request.protocol.inserted(pieces.index_text, mark)
+    return [*pieces.before, index, *pieces.behind]
+
+
+def _index_mark(request: WireRequest, pieces: Pieces) -> bytes:
     """A copy of one of the client's cache marks; empty if it has none, or four.
 
     It is the next mark behind the index, so that its lifetime fits its place: providers refuse a
@@ -214,11 +347,7 @@ def _index_mark(request: WireRequest, edits: Sequence[Edits], position: int) -> 
     marks = list(request.protocol.marks(fields))
     if "cache_control" in request.fields:
         marks.append(request.fields["cache_control"])
-    behind: list[bytes] = []
-    for place, message in enumerate(request.wire):
-        if message.marks and edits[place] != ():
-            marks += message.marks
-            behind += message.marks if place >= position else ()
+    marks += pieces.marks_before + pieces.marks_behind
     if not marks or len(marks) >= MOST_MARKS:
         return b""
-    return behind[0] if behind else marks[-1]
+    return pieces.marks_behind[0] if pieces.marks_behind else marks[-1]

@@ -6,8 +6,8 @@ the first difference need not be parsed again.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -32,6 +32,16 @@ class Edit(NamedTuple):
     raw: bytes
 
 
+class Shared(msgspec.Struct):
+    """What the requests of a conversation know about the ones before."""
+
+    # Messages that a layout changed, by position: a later request with the same change of the same
+    # message gets the same bytes.
+    edits: dict[int, Edit] = {}
+    # The beginning of the newest list as it was sent (`wire_layouts.LaidOut`).
+    laid_out: Any = None
+
+
 class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request body, cut into its messages."""
 
@@ -45,11 +55,13 @@ class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
     wire: list[WireMessage]
     # The messages of `wire`, one after the other.
     messages: list[HostMessage]
-    # How many of `wire` are those of the previous request.
+    # The texts of the list that belong to the system prompt.
+    system_texts: list[str]
+    # How many of `wire`, and of `messages`, are those of the previous request.
     reused: int
-    # Messages that a layout changed, by position: a later request with the same change of the same
-    # message gets the same bytes. All requests of a conversation share it.
-    edits: dict[int, "Edit"]
+    reused_messages: int
+    # What all requests of a conversation share.
+    shared: "Shared"
 
     @property
     def model(self) -> str:
@@ -77,13 +89,15 @@ class _Cut(NamedTuple):
 class ListReader:
     """Reads the requests of one conversation, each in the light of the one before."""
 
-    def __init__(self, protocol: Protocol) -> None:
+    def __init__(self, protocol: Protocol, recall_names: Collection[str] = ()) -> None:
         self._protocol = protocol
+        # The results of these tools only repeat history.
+        self._recall_names = frozenset(recall_names)
         self._previous: WireRequest | None = None
         # Where the list of the previous body begins, behind its bracket.
         self._start = 0
         self._names: dict[str, str] = {}
-        self._edits: dict[int, Edit] = {}
+        self._shared = Shared()
 
     def read(self, original: bytes) -> WireRequest:
         """Cut a body into messages. UnreadableBody says that it must be sent as it came."""
@@ -91,9 +105,12 @@ class ListReader:
         state = self._protocol.server_state(cut.fields)
         if state:
             raise UnreadableBody(f"the provider keeps this conversation ({state})")
-        wire = self._previous.wire[: cut.reused] if self._previous else []
+        wire, messages = self._reused(cut.reused)
+        reused_messages = len(messages)
         wire.extend(self._new_messages(cut.body, cut.spans, wire))
-        messages = [part.message for message in wire for part in message.parts]
+        messages += [part.message for message in wire[cut.reused :] for part in message.parts]
+        # Few messages are of the system, so comparing roles is all that a long list costs.
+        systems = [message for message in messages if message.role == "system"]
         request = WireRequest(
             protocol=self._protocol,
             original=original,
@@ -101,12 +118,22 @@ class ListReader:
             fields=cut.fields,
             wire=wire,
             messages=messages,
+            system_texts=[message.text for message in systems if not message.notice],
             reused=cut.reused,
-            edits=self._edits,
+            reused_messages=reused_messages,
+            shared=self._shared,
         )
         self._previous = request
         self._start = cut.start
         return request
+
+    def _reused(self, count: int) -> tuple[list[WireMessage], list[HostMessage]]:
+        """The first messages of the previous request."""
+        if self._previous is None or not count:
+            return [], []
+        wire, messages = self._previous.wire, self._previous.messages
+        dropped = sum(len(message.parts) for message in wire[count:])
+        return wire[:count], messages[: len(messages) - dropped]
 
     def _cut(self, original: bytes) -> "_Cut":
         """Find the list of a body and its new items."""
@@ -136,11 +163,11 @@ class ListReader:
         if self._previous is None:
             return 0, 0
         common = common_prefix(self._previous.body, body)
-        ends = [message.span.end for message in self._previous.wire]
-        reused = bisect_right(ends, common) - 1
+        wire = self._previous.wire
+        reused = bisect_right(wire, common, key=lambda message: message.span.end) - 1
         if reused <= 0:
             return 0, 0
-        return reused, after_comma(body, ends[reused - 1])
+        return reused, after_comma(body, wire[reused - 1].span.end)
 
     def _new_messages(
         self, body: bytes, spans: Sequence[Span], before: Sequence[WireMessage]
@@ -158,28 +185,29 @@ class ListReader:
                 raise UnreadableBody(
                     f"message {position} has an unknown shape: {error!r}"
                 ) from error
-            parts = _with_raw(protocol, span.of(body), parts, position)
+            parts = self._with_raw(span.of(body), parts, position)
             message = WireMessage(span, parts, protocol.marks(items))
             at_head = at_head and _is_head(message)
             position += 1
             yield message
 
+    def _with_raw(self, raw: bytes, parts: tuple[Part, ...], position: int) -> tuple[Part, ...]:
+        """The parts of a message, each with its slice of the bytes."""
+        cuts = [0, len(raw)]
+        if len(parts) > 1:
+            spans = self._protocol.blocks(raw)
+            cuts[1:1] = [spans[part.first].start for part in parts[1:]]
+        out = []
+        for number, part in enumerate(parts):
+            message = msgspec.structs.replace(
+                part.message,
+                raw=raw[cuts[number] : cuts[number + 1]],
+                wire=position,
+                echo=part.message.role == "tool" and part.message.name in self._recall_names,
+            )
+            out.append(part._replace(message=message))
+        return tuple(out)
+
 
 def _is_head(message: WireMessage) -> bool:
     return all(part.message.role == "system" and not part.message.notice for part in message.parts)
-
-
-def _with_raw(
-    protocol: Protocol, raw: bytes, parts: tuple[Part, ...], position: int
-) -> tuple[Part, ...]:
-    """The parts of a message, each with its slice of the bytes."""
-    cuts = [0, len(raw)]
-    if len(parts) > 1:
-        spans = protocol.blocks(raw)
-        cuts[1:1] = [spans[part.first].start for part in parts[1:]]
-    out = []
-    for number, part in enumerate(parts):
-        piece = raw[cuts[number] : cuts[number + 1]]
-        message = msgspec.structs.replace(part.message, raw=piece, wire=position)
-        out.append(part._replace(message=message))
-    return tuple(out)

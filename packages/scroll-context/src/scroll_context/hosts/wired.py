@@ -12,8 +12,6 @@ from collections.abc import Collection, Sequence
 from copy import copy
 from typing import Any
 
-from msgspec.structs import replace
-
 from scroll_context.errors import ContextOverflow
 from scroll_context.hosts.slices import UnreadableBody, decode
 from scroll_context.hosts.wire import Protocol, WireReply
@@ -25,7 +23,7 @@ from scroll_context.hosts.wire_requests import ListReader, WireRequest
 from scroll_context.hosts.wire_responses import Responses
 from scroll_context.messages import ToolSpec
 from scroll_context.models.overflow import is_overflow
-from scroll_context.session.host import HostMessage, Layout
+from scroll_context.session.host import Layout
 from scroll_context.session.session import Session
 
 PROTOCOLS: tuple[Protocol, ...] = (Messages(), Chat(), Responses())
@@ -74,7 +72,7 @@ class WiredSession:
         """As `exchange`, for a host that handles faults itself."""
         with self._lock:
             # A copy, so that a request on the side leaves the reader of the conversation as it is.
-            reader = copy(self._readers.get(protocol.name) or ListReader(protocol))
+            reader = copy(self._readers.get(protocol.name) or self._new_reader(protocol))
             request = reader.read(body)
             if self._is_aside(request):
                 return None
@@ -89,14 +87,10 @@ class WiredSession:
             return self._laid_out(request, overflowed=True)
 
     def _laid_out(self, request: WireRequest, *, overflowed: bool) -> bytes:
-        heads = [
-            message.text
-            for message in request.messages
-            if message.role == "system" and not message.notice
-        ]
+        system = [request.protocol.system(request.fields), *request.system_texts]
         layout = self.session.follow(
-            [self._marked(message) for message in request.messages],
-            system="\n\n".join([request.protocol.system(request.fields), *heads]).strip(),
+            request.messages,
+            system="\n\n".join(system).strip(),
             tools=self._tool_specs(request.fields.get("tools", b"")),
             window=self._window,
             model_name=request.model,
@@ -118,10 +112,8 @@ class WiredSession:
 
     # the parts
 
-    def _marked(self, message: HostMessage) -> HostMessage:
-        if message.role != "tool" or message.name not in self._recall_names:
-            return message
-        return replace(message, echo=True)
+    def _new_reader(self, protocol: Protocol) -> ListReader:
+        return ListReader(protocol, self._recall_names)
 
     def _is_aside(self, request: WireRequest) -> bool:
         """Whether a request is not part of the conversation: it has no tools and begins otherwise.

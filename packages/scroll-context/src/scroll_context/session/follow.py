@@ -45,7 +45,7 @@ from scroll_context.session.media import record_media
 from scroll_context.session.wire_form import wire_bytes, wire_facts
 from scroll_context.view.foreign_replies import ForeignReplies, is_part_of_reply
 from scroll_context.view.headline import without_headline
-from scroll_context.view.layout import Shown, ViewLayout
+from scroll_context.view.layout import ViewLayout
 from scroll_context.view.steps import StepCall, decoded, step
 
 NOT_ASIDE = frozenset({Kind.CONVERSATION, Kind.TOOL_CALL, Kind.TOOL_RESULT})
@@ -386,23 +386,20 @@ def items_of(layout: ViewLayout, seqs: Sequence[int]) -> Iterator[Item]:
     in_front = behind.pop(0, [])
     for place, seq in enumerate(seqs):
         known = shown.get(seq)
-        if known is not None and in_front:
+        if known is None:
+            # Most messages of a long list have left it. A message of the system prompt never does.
+            yield Drop(place) if seq >= 0 else Keep(place)
+            continue
+        if in_front:
             yield from in_front
             in_front = []
-        yield _item(place, seq, known)
-        if known is not None and ends[known.entry] == place:
+        if known.text is None:
+            yield Keep(place, known.thinking)
+        else:
+            yield Replace(place, known.text, known.calls)
+        if behind and ends[known.entry] == place:
             yield from behind.get(known.entry, ())
     yield from in_front
-
-
-def _item(place: int, seq: int, part: Shown | None) -> Item:
-    if seq < 0:
-        return Keep(place)
-    if part is None:
-        return Drop(place)
-    if part.text is None:
-        return Keep(place, part.thinking)
-    return Replace(place, part.text, part.calls)
 
 
 def fields_of(message: HostMessage) -> dict[str, Any]:

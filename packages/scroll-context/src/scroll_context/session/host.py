@@ -57,7 +57,7 @@ class HostMessage(msgspec.Struct, frozen=True, kw_only=True):
     raw: bytes = b""
 
 
-class Keep(msgspec.Struct, frozen=True):
+class Keep(msgspec.Struct, frozen=True, gc=False):
     """Send message `index` as it is; without its reasoning blocks if `thinking` is False.
 
     >>> from scroll_context.hosts import Keep
@@ -85,7 +85,7 @@ class Replace(msgspec.Struct, frozen=True):
     calls: tuple[ToolCall, ...] = ()
 
 
-class Drop(msgspec.Struct, frozen=True):
+class Drop(msgspec.Struct, frozen=True, gc=False):
     """Leave message `index` out.
 
     >>> from scroll_context.hosts import Drop
@@ -96,7 +96,7 @@ class Drop(msgspec.Struct, frozen=True):
     index: int
 
 
-class Insert(msgspec.Struct, frozen=True):
+class Insert(msgspec.Struct, frozen=True, gc=False):
     """Send a user message with this text here. `is_index` marks the index of evicted steps, where
     a cache mark is worth having.
 

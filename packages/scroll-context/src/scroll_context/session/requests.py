@@ -147,7 +147,10 @@ class Requests:
                 view_budget = replace(view_budget, high=(view_budget.high + view_budget.low) / 2)
             setup = self._record_setup(setup)
             schema_tokens = extra_tokens + setup.tool_tokens
-            schema_tokens += sum(_system_tokens(message, setup.system) for message in messages)
+            system_messages = [message for message in messages if message.role == "system"]
+            schema_tokens += sum(
+                _system_tokens(message, setup.system) for message in system_messages
+            )
             variable_tokens = estimate(variable_list)
             budget = _budget_for(setup, view_budget, schema_tokens + variable_tokens)
             self._fit(session, budget, None, overflowed)
@@ -165,7 +168,7 @@ class Requests:
         return Layout(
             items=tuple(items_of(layout, seqs)),
             tail=variable_list,
-            seqs=tuple(max(seq, 0) for seq in seqs),
+            seqs=tuple([seq if seq > 0 else 0 for seq in seqs]),
             request=request.seq,
             hash=layout.hash,
             tokens=tokens,
@@ -251,6 +254,6 @@ def _budget_for(setup: Setup, view_budget: ViewBudget, other_tokens: int) -> Bud
 
 def _system_tokens(message: HostMessage, system: str) -> int:
     """Tokens of a system message in a host's list that `system` does not hold."""
-    if message.role != "system" or message.notice or message.text in system:
+    if message.notice or message.text in system:
         return 0
     return estimate(message.text)
