@@ -130,7 +130,7 @@ def test_chinese_and_japanese_sessions_get_terms() -> None:
     )
 
 
-@pytest.mark.parametrize(("count", "turns", "others", "other_turns"), [(0, 5, 1, 9), (1, 5, 4, 9), (5, 5, 9, 9), (1, 1, 0, 0)])  # fmt: skip  # noqa: E501
+@pytest.mark.parametrize(("count", "turns", "others", "other_turns"), [(0, 5, 1, 9), (1, 5, 4, 9), (5, 5, 9, 9), (1, 1, 0, 0)])  # fmt: skip
 def test_a_term_that_is_not_more_frequent_here_scores_nothing(
     count: int, turns: int, others: int, other_turns: int
 ) -> None:

@@ -1,1 +1,1 @@
-"""A gateway between programs and their model providers, which keeps conversations within a window."""
+"""A gateway between programs and model providers that keeps conversations within a window."""

@@ -1,8 +1,8 @@
 """The contexts of conversations under a gateway: without a kernel, and with the names under which
 each assistant offers the tools of Scroll's MCP server.
 
-A stub must name a call that exists. Assistants put the name of the server before a tool's name, each
-in its own way.
+A stub must name a call that exists. Assistants put the name of the server before a tool's name,
+each in its own way.
 """
 
 from scroll_context.session.context import Actions, PlainContext

@@ -137,7 +137,7 @@ class Inspector:
         return well_formed(found[0])
 
     def _forget_erased(self) -> None:
-        """Let go of whatever is kept of the log when something was erased: it may hold the words."""
+        """Forget everything read from the log if something was erased: it may hold the words."""
         with self._looks_lock:
             if (erasure := self.store.log.newest_erasure()) != self._erasure:
                 self._erasure = erasure
@@ -288,7 +288,8 @@ class Inspector:
         """One event, for ever at this address."""
         event = self.event_at(request.path_params["seq"])
         answers = self.store.log.query(
-            "SELECT seq, kind, name FROM event WHERE session_id = ? AND seq > ? AND seq <= ? AND reply_to = ? LIMIT 20",
+            "SELECT seq, kind, name FROM event WHERE session_id = ? AND seq > ? AND seq <= ? "
+            "AND reply_to = ? LIMIT 20",
             [event.session_id, event.seq, event.seq + 2_000, event.seq],
         )
         seen_in = []

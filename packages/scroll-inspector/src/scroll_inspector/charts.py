@@ -126,7 +126,8 @@ class Pressure:
             f"""SELECT seq, kind, role, {number_at("tokens")}, {number_at("usage.input_tokens")},
             {number_at("usage.cache_read_tokens")}, {number_at("cost")} FROM event
             WHERE session_id = ? AND seq > ? AND seq <= ?
-            AND kind IN ('{Kind.REQUEST}', '{Kind.CONVERSATION}', '{Kind.EVICTION}') ORDER BY seq""",
+            AND kind IN ('{Kind.REQUEST}', '{Kind.CONVERSATION}', '{Kind.EVICTION}')
+            ORDER BY seq""",
             [past.session_id, self._upto, past.upto],
         )
         for seq, kind, role, tokens, reported, cached, cost in rows:

@@ -313,7 +313,8 @@ def steps_page(
 def beginning(log: EventLog, session_id: str, seq: int) -> int:
     """The seq after which the page begins that shows the event at `seq`."""
     rows = log.query(
-        f"SELECT seq, {_BEGINS} FROM event WHERE session_id = ? AND seq <= ? ORDER BY seq DESC LIMIT ?",
+        f"SELECT seq, {_BEGINS} FROM event WHERE session_id = ? AND seq <= ? "
+        "ORDER BY seq DESC LIMIT ?",
         [session_id, seq, LONGEST],
     )
     for row_seq, begins in rows:

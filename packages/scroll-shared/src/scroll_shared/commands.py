@@ -88,8 +88,8 @@ def pull(url: str, folder: Path, as_json: bool) -> None:
     print_result(report, text, as_json=as_json)
     if report.missing:
         note(
-            f"{counted(len(report.missing), 'payload is', 'payloads are')} missing or damaged in the "
-            "object store; "
+            f"{counted(len(report.missing), 'payload is', 'payloads are')} missing or damaged in "
+            "the object store; "
             "everything else was copied"
         )
 

@@ -157,9 +157,8 @@ def erase(
     erased = counted(report.events, "event was", "events were")
     print_result(report, f"{erased} erased; seq {report.seq} records it", as_json=as_json)
     if report.remaining:
-        note(
-            f"{counted(len(report.remaining), 'copy', 'copies')} remain: {_listed(report.remaining)}"
-        )
+        count = counted(len(report.remaining), "copy", "copies")
+        note(f"{count} remain: {_listed(report.remaining)}")
     if report.labels:
         note(
             "session, agent and task names remain, and these contain one of the words: "
@@ -189,8 +188,8 @@ def _show(plan: "ErasureReport", store: "Store", as_json: bool) -> None:
         echo(f"{remaining} would remain unless you pass --copies")
     if plan.possible and str(Why.POSSIBLE) not in plan.why:
         echo(
-            f"{counted(len(plan.possible), 'possible copy', 'possible copies')}: query results that "
-            "name no events, such as totals; --possible erases them too"
+            f"{counted(len(plan.possible), 'possible copy', 'possible copies')}: query results "
+            "that name no events, such as totals; --possible erases them too"
         )
         _show_events("maybe", store, plan.possible, EXAMPLES)
 

@@ -68,8 +68,8 @@ def verify(store: Place, as_json: bool) -> None:
         )
     if not verdict.ok:
         note(
-            f"{counted(len(verdict.bad), 'fault')}, the first at seq {verdict.bad[0][0]}. Restore a backup, "
-            f"or recover the readable events with {command('repair', log.path)}."
+            f"{counted(len(verdict.bad), 'fault')}, the first at seq {verdict.bad[0][0]}. Restore "
+            f"a backup, or recover the readable events with {command('repair', log.path)}."
         )
     if index or not verdict.ok:
         raise click.exceptions.Exit(1)

@@ -3,8 +3,8 @@
 A host describes its messages as `HostMessage`s to `Session.follow`, applies the `Layout` that it
 gets back to its own objects, and reports the `Reply`. `HostAdapter` opens the session for it and
 carries out the model's recalls. The adapters for frameworks are modules of their own, such as
-`scroll_context.hosts.langchain`, which need their framework. The names are loaded when they are first used,
-like those of `scroll_context` itself.
+`scroll_context.hosts.langchain`, which need their framework. The names are loaded when they are
+first used, like those of `scroll_context` itself.
 """
 
 from typing import TYPE_CHECKING

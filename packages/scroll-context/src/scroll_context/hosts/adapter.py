@@ -75,8 +75,8 @@ class HostAdapter(Closing):
     `options=SessionOptions(context="plain")` no kernel is started, and the model gets the tools
     `search` and `expand`.
 
-    An adapter names this class first among its bases. It needs no `__init__` of its own: values that
-    it makes from `specs` are cached properties.
+    An adapter names this class first among its bases. It needs no `__init__` of its own: values
+    that it makes from `specs` are cached properties.
 
     >>> from scroll_context.hosts import HostAdapter, HostMessage
     >>> with HostAdapter("trip.scroll", "trip", window=8_000) as adapter:
@@ -164,7 +164,7 @@ class HostAdapter(Closing):
         return await asyncio.to_thread(self.answer, name, arguments, call_id)
 
 
-# for the objects of a framework --------------------------------------------------------------------
+# for the objects of a framework -----------------------------------------------------------------
 
 
 AnyMessage = TypeVar("AnyMessage")

@@ -1,4 +1,4 @@
-"""Scroll as the session store of the Claude Agent SDK: transcripts that can be resumed and searched.
+"""Scroll as the session store of the Claude Agent SDK: transcripts to resume and to search.
 
     options = ClaudeAgentOptions(session_store=ScrollSessionStore("work.scroll"))
 
@@ -72,7 +72,7 @@ class ScrollSessionStore(Closing, SessionStore):
         is_own = self.store is not place
         self._close = weakref.finalize(self, self.store.close if is_own else _nothing)
 
-    # the interface of the SDK ------------------------------------------------------------------------
+    # the interface of the SDK ---------------------------------------------------------------------
 
     async def append(self, key: Key, entries: Sequence[Entry]) -> None:
         await asyncio.to_thread(self._append, key, entries)
@@ -98,7 +98,7 @@ class ScrollSessionStore(Closing, SessionStore):
         """Erase the lines of a transcript and their messages, and those of its sub-agents."""
         await asyncio.to_thread(self._delete, key)
 
-    # the same, with the disk -------------------------------------------------------------------------
+    # the same, with the disk ----------------------------------------------------------------------
 
     def _append(self, key: Key, entries: Sequence[Entry]) -> None:
         session_id = key["session_id"]

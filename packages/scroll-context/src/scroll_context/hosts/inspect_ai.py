@@ -62,9 +62,9 @@ NOTHING_YET = "Nothing has left the context yet: all earlier messages are above.
 class ScrollCompaction(Closing, CompactionStrategy):
     """Bounds the input of an agent's model.
 
-    `place` is a path, an address or an open Store. `window` is the context window in tokens; without
-    it, Inspect's figure for the model counts. `close` closes the sessions, and a store that this
-    object opened.
+    `place` is a path, an address or an open Store. `window` is the context window in tokens;
+    without it, Inspect's figure for the model counts. `close` closes the sessions, and a store that
+    this object opened.
     """
 
     bounds: ClassVar[bool] = True

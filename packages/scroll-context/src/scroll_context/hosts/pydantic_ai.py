@@ -4,10 +4,10 @@
     agent = Agent("anthropic:claude-x", capabilities=[capability])
 
 Before each attempt at a request, the agent's messages are recorded in the session, and the model is
-sent those that fit its window. Everything that is sent is a message of pydantic-ai's own, apart from
-folded tool results and the index; the history that pydantic-ai keeps stays complete and untouched.
-The model gets one more tool, `exec`, for cells with `ms` and the session's own tools. A request that
-the provider refuses as too long is evicted further and sent again, once.
+sent those that fit its window. Everything that is sent is a message of pydantic-ai's own, apart
+from folded tool results and the index; the history that pydantic-ai keeps stays complete and
+untouched. The model gets one more tool, `exec`, for cells with `ms` and the session's own tools. A
+request that the provider refuses as too long is evicted further and sent again, once.
 
 One session serves one conversation: do not share it between runs at the same time.
 """

@@ -3,9 +3,9 @@
 A layout speaks of HostMessages, a body consists of wire messages. So the actions of a layout are
 gathered for each wire message first: it stays as it is, it leaves, or it is edited.
 
-Between two evictions, a layout only grows. So the bytes of all completed steps are kept (`LaidOut`),
-and the next request is those bytes and the new messages: a list of 2,000 messages costs hardly more
-than one of 50.
+Between two evictions, a layout only grows. So the bytes of all completed steps are kept
+(`LaidOut`), and the next request is those bytes and the new messages: a list of 2,000 messages
+costs hardly more than one of 50.
 """
 
 from bisect import bisect_right

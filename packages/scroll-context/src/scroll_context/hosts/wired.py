@@ -1,8 +1,8 @@
 """A session under a client that speaks one of the wire protocols.
 
 `WiredSession` takes the body of a request and gives the body to send in its place; it records the
-reply. It knows nothing of HTTP libraries and servers: `sdk_client` puts it below an SDK. Any fault in
-here must cost the client nothing: its own bytes are sent, and a warning is logged.
+reply. It knows nothing of HTTP libraries and servers: `sdk_client` puts it below an SDK. Any fault
+in here must cost the client nothing: its own bytes are sent, and a warning is logged.
 """
 
 import hashlib

@@ -52,7 +52,7 @@ class Cells:
             self._under_way.discard(token)
 
     def run(self, source: str, call_id: str, name: str, timeout: float, *, echo: bool) -> Event:
-        """Run a cell and return its observation, or the refusal of a cell that the quota forbids."""
+        """Run a cell and return its observation, or a refusal if the quota is reached."""
         with self.under_way(), self._turn:
             try:
                 self._journal.require_room()

@@ -1,8 +1,8 @@
 """The context of a session: which part of it a model sees, and how the model may act.
 
-A context learns of the events of its session one by one and must be rebuilt by the same events, so
-whatever it shows comes from events. `WindowedContext` is Scroll's: a working view that is kept
-within its window by eviction plans, each recorded before it is applied. Other packages may offer
+A context is given the events of its session one by one and must be rebuilt by the same events, so
+everything that it shows comes from events. `WindowedContext` is Scroll's: a working view that
+eviction plans keep within its window, each recorded before it is applied. Other packages may offer
 contexts to compare it with, as subclasses that differ in the methods at the end: they name them in
 the entry-point group `scroll_context.contexts`.
 """
@@ -43,21 +43,14 @@ ReadExcerpt = Callable[[Event, int], Excerpt]
 class Actions(msgspec.Struct, frozen=True):
     """How the model acts under a context, and the prompts that tell it so."""
 
-    exec: bool = (
-        True  # it writes cells, and tools are functions in them; else tools are called natively
-    )
-    ms: bool = True  # cells have `ms`
-    memory_tools: tuple[
-        str, ...
-    ] = ()  # native tools that reach the memory: those of recall/memory_tools.py
-    prompts: tuple[str, ...] = (
-        "system",
-        "memory",
-        "evidence",
-        "tools",
-        "ask",
-        "headline",
-    )  # see prompt.part()
+    # Whether it writes cells with tools as functions in them. Otherwise tools are called natively.
+    exec: bool = True
+    # Whether cells have `ms`.
+    ms: bool = True
+    # Native recall tools: those of recall/memory_tools.py.
+    memory_tools: tuple[str, ...] = ()
+    # The parts of the system prompt, see prompt.part().
+    prompts: tuple[str, ...] = ("system", "memory", "evidence", "tools", "ask", "headline")
 
 
 class ContextSession(Protocol):
@@ -80,7 +73,7 @@ class ContextSession(Protocol):
 
 
 class WindowedContext:
-    """Scroll's context: bounded view, recoverable eviction, tiered index, cells with `ms`.
+    """Scroll's context: bounded view, recoverable eviction, index with levels, cells with `ms`.
 
     The context reads the texts of payloads for its view, which has no disk, with `read`. Every
     event goes through `add`, live and when a session is replayed, so both views are given the same
@@ -94,22 +87,23 @@ class WindowedContext:
 
     def __init__(self, read: ReadExcerpt, words: Words | None = None) -> None:
         self.view = self.make_view(words or self.words)
-        self.visible: Collection[int] = frozenset()  # seqs that the newest request shows in full
-        self.unreadable: tuple[
-            int, ...
-        ] = ()  # seqs whose payload is missing or damaged, so that a preview is shown
+        # Seqs that the newest request shows in full.
+        self.visible: Collection[int] = frozenset()
+        # Seqs whose payload is missing or damaged, so that a preview is shown.
+        self.unreadable: tuple[int, ...] = ()
         self._read = read
 
     def add(self, event: Event) -> None:
-        """Take in the next event of the session."""
+        """Add the next event of the session."""
         if event.is_foreign and event.kind in UNSEARCHABLE:
             # An import brings text to read, never a plan to carry out, nor words of Scroll's own.
             return
         self.view.add(event, self._excerpt(event) if needs_excerpt(event) else None)
 
     def _excerpt(self, event: Event) -> Excerpt | None:
-        """The text of an event's payload, as far as the view may hold it; None if it cannot be
-        read.
+        """The text of an event's payload, as far as the view may hold it.
+
+        None if it cannot be read.
         """
         is_crowded = self.view.entry_tokens > CROWDED_TOKENS
         try:
@@ -121,23 +115,22 @@ class WindowedContext:
     def fit(
         self, session: ContextSession, budget: Budget, model: Model | None, overflowed: bool
     ) -> bool:
-        """Make the view fit its budget, recording what it does; whether it shrank."""
+        """Make the view fit its budget, by recording a plan; whether it shrank."""
         budget = self.room(budget)
         if not self.view.begun and self.preface() is None:
             self.begin(session, budget)
         plan = plan_eviction(self.view, budget, overflowed=overflowed)
         if plan is None:
             return False
-        said, facts = self.replacement(plan, budget, model)
-        session.record(  # and, being recorded, applied by add()
-            Kind.EVICTION, content=plan.summary() + said, metadata=plan.metadata() | facts
+        remark, facts = self.replacement(plan, budget, model)
+        # The journal gives the event to `add`, which applies the plan.
+        session.record(
+            Kind.EVICTION, content=plan.summary() + remark, metadata=plan.metadata() | facts
         )
         return plan.shrinks
 
     def begin(self, session: ContextSession, budget: Budget) -> None:
-        """Record what the session starts from, before its first request; nothing where there is
-        nothing.
-        """
+        """Record the earlier work that the session starts from, if there is any."""
         store = session.store
         earlier = earlier_work(
             store.log, session.grant, session.scope.session_id, budget, index=store.index
@@ -145,9 +138,9 @@ class WindowedContext:
         if earlier != EarlierWork():
             session.record(Kind.SESSION, content=earlier.summary(), metadata=earlier.metadata())
 
-    def render(self, system: str, digest: str) -> Rendered:
+    def render(self, system: str, variable_list: str) -> Rendered:
         """The messages for the next request."""
-        rendered = render(self.view, system, digest, preface=self.preface())
+        rendered = render(self.view, system, variable_list, preface=self.preface())
         self.visible = rendered.visible
         return rendered
 
@@ -162,7 +155,7 @@ class WindowedContext:
             for line in self.view.index.lines
         ]
 
-    # what other contexts do differently ------------------------------------------------------------------
+    # what other contexts do differently ---------------------------------------------------------
 
     @staticmethod
     def make_view(words: Words) -> WorkingView:
@@ -179,11 +172,13 @@ class WindowedContext:
         budget: Budget,  # noqa: ARG002
         model: Model | None,  # noqa: ARG002
     ) -> tuple[str, dict[str, Any]]:
-        """What is to stand for what leaves: a remark for people, and facts to record with the plan."""
+        """A replacement for the entries that leave: a remark for people, and facts to record with
+        the plan.
+        """
         return "", {}
 
     def preface(self) -> str | None:
-        """What stands before the live turns; None is the index."""
+        """The text before the live turns; None stands for the index."""
         return None
 
 
@@ -203,17 +198,19 @@ _OWN = (WindowedContext, PlainContext)
 
 
 def context_class(name: str) -> type[WindowedContext] | None:
-    """The context of this name: Scroll's own, or one that an installed package offers; None where
-    there is none.
+    """The context of this name: Scroll's own, or one that an installed package offers.
+
+    None if there is none.
     """
     for context in _OWN:
         if context.name == name:
             return context
-    from importlib.metadata import entry_points  # slow to import, and seldom needed
+    # Slow to import, and seldom needed.
+    from importlib.metadata import entry_points
 
     for point in entry_points(group=GROUP, name=name):
-        found: type[WindowedContext] = point.load()
-        return found
+        offered: type[WindowedContext] = point.load()
+        return offered
     return None
 
 
@@ -222,10 +219,10 @@ def make_context(name: str, read: ReadExcerpt, words: Words | None = None) -> Wi
 
     `words` are for a host that offers the recall tools under names of its own.
     """
-    found = context_class(name)
-    if found is None:
+    chosen = context_class(name)
+    if chosen is None:
         from importlib.metadata import entry_points
 
         names = sorted({*(context.name for context in _OWN), *entry_points(group=GROUP).names})
         raise BadInput(f"there is no context {name!r}; choose one of {', '.join(names)}")
-    return found(read, words)
+    return chosen(read, words)

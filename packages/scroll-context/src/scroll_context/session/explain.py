@@ -1,18 +1,18 @@
-"""A session looked at afterwards, from its events alone: what the model saw at a request, what it
-cost, its steps.
+"""A session looked at afterwards, from its events alone: the requests, their cost, the steps.
 
-The log keeps no prompts. It keeps what prompts are made of: events, eviction plans, the system
-prompt of each run and the digest of each request. Replaying them gives the request again, and the
-hash that was recorded when it was sent tells whether it is the same to the byte. A context that
-cannot be replayed is reported with what the log does know.
+The log keeps no prompts. It keeps the parts that prompts are made from: events, eviction plans, the
+system prompt of each run and the variable list of each request. Replaying them gives the request
+again, and the hash that was recorded when it was sent shows whether it is the same to the byte. A
+context that cannot be replayed is reported with the facts that the log has.
 """
 
 import bisect
 import copy
 import datetime as dt
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -33,10 +33,13 @@ from scroll_context.view.steps import Step, decoded, step
 from scroll_context.view.working import RENDERER_VERSION, Rendered, WorkingView
 
 INDEX = "index: "
-"""How a departure begins to say that it stands in the index."""
+"""How the place of a departure begins if that is the index."""
 EVERY = 400
 """Events between two copies of a view."""
-NOT_KNOWN = "it was made by another version of Scroll, or by a context that is not installed here (see scroll-evals)"
+NOT_KNOWN = (
+    "it was made by another version of Scroll, or by a context that is not installed here "
+    "(see scroll-evals)"
+)
 OTHER_MESSAGES = (
     "the log now gives other messages than were sent; another version of Scroll made those"
 )
@@ -67,54 +70,58 @@ class Departure(msgspec.Struct, frozen=True, kw_only=True):
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """One request, as far as the log can tell."""
 
-    seq: int  # of the request
+    # Of the request.
+    seq: int
     session_id: str
     asked_at: str
     model: str
     context: str
     window: int
-    verified: bool  # the messages below have the hash that was recorded when they were sent
-    doubt: str = ""  # why not, when they do not
-    tokens: int = 0  # as estimated before it was sent, tool schemas included
-    reported: int = 0  # input tokens as the provider counted them; 0 when it did not
-    cached: int = 0  # of them, read from its cache
-    reply: int | None = None  # seq of what the model answered; None when there was no answer
+    # Whether the messages below have the hash that was recorded when they were sent.
+    verified: bool
+    # Why they do not.
+    doubt: str = ""
+    # As estimated before it was sent, tool schemas included.
+    tokens: int = 0
+    # Input tokens as the provider counted them, and those read from its cache; 0 if it did not.
+    reported: int = 0
+    cached: int = 0
+    # Seq of the reply; None if there was none.
+    reply: int | None = None
     # What happened later to the event that was asked about, if that is not the request itself.
     later: tuple[str, ...] = ()
     # Whether a host sent its own messages; verified is then which of them, and with which texts.
     is_layout: bool = False
-    # The SHA-256 of the body that a host sent, where it told.
+    # The SHA-256 of the body that a host sent, if it reported that.
     sent: str = ""
     tools: tuple[str, ...] = ()
     messages: tuple[Message, ...] = ()
-    departures: tuple[
-        Departure, ...
-    ] = ()  # what had left the view by then, in the order in which it left
+    # What had left the view by then, in the order in which it left.
+    departures: tuple[Departure, ...] = ()
 
 
 class Seen(msgspec.Struct, frozen=True):
     """One request as it was made: the context it was rendered from, and the messages."""
 
     request: Event
-    setup: Event  # the settings of the run: system prompt, window, tools
-    context: (
-        WindowedContext | None
-    )  # as it was just before the request; None for one that is not known here
+    # The settings of the run: system prompt, window, tools.
+    setup: Event
+    # As it was just before the request; None for a context that is not installed here.
+    context: WindowedContext | None
     rendered: Rendered | None
-    doubt: str  # why the messages may not be those that were sent; "" when they are
+    # Why the messages may not be those that were sent; "" if they are.
+    doubt: str
 
 
 class Past:
-    """The past of one session, kept so that any of its requests can be rebuilt at once, one after
-    another.
+    """The past of one session, from which any of its requests can be rebuilt.
 
     The first look reads the session from its beginning and keeps a copy of the view every few
     hundred events. Later looks start from the nearest copy. Events that were recorded since are
     read by `catch_up`. Not for two threads.
 
     A session may have begun with a view that something else had filled. `inherited` gives the
-    events that it was filled with, for the name of a context; what a fork inherits is found without
-    it.
+    events that it was filled with, for the name of a context. A fork does not need it.
     """
 
     def __init__(self, store: Store, session_id: str, inherited: Inherited | None = None) -> None:
@@ -124,13 +131,14 @@ class Past:
         self.requests: list[Event] = []
         self.evictions: list[Event] = []
         self.setups: list[Event] = []
-        self.snapshots: list[Event] = []  # without their text
+        # Without their text.
+        self.snapshots: list[Event] = []
         self.upto = 0
         self._segments: list[Segment] = []
         self._views: dict[str, _Checkpoints] = {}
 
     def catch_up(self) -> None:
-        """Take in the bookkeeping that was recorded since."""
+        """Read the bookkeeping that was recorded since."""
         if not self._segments:
             self._segments = segments(self.store, self.session_id)
         kinds = {
@@ -142,21 +150,24 @@ class Past:
         until = self.store.log.last_seq()
         for event in self.events(self.upto, until, kind=list(kinds)):
             if event.kind == Kind.EVICTION and (event.is_foreign or event.is_erased):
-                continue  # the view passes over it as well
-            kinds[Kind(event.kind)].append(
-                event if event.kind != Kind.SNAPSHOT else replace(event, content="", metadata={})
-            )
+                # The view ignores it as well.
+                continue
+            if event.kind == Kind.SNAPSHOT:
+                event = replace(event, content="", metadata={})
+            kinds[Kind(event.kind)].append(event)
         self.upto = until
 
     def events(self, after: int = 0, until: int | None = None, **filters: Any) -> Iterator[Event]:
-        """The events of the session and of those that it continues, in order; filters as for
-        EventLog.iterate.
+        """The events of the session and of those that it continues, in order.
+
+        Filters are those of EventLog.iterate.
         """
-        for session_id, end, _ in self._segments or segments(self.store, self.session_id):
-            last = end if until is None else until if end is None else min(end, until)
+        for segment in self._segments or segments(self.store, self.session_id):
+            ends = [end for end in (segment.until, until) if end is not None]
+            last = min(ends, default=None)
             if last is None or after < last:
                 events = self.store.log.iterate(
-                    after=after, until=last, session_id=session_id, **filters
+                    after=after, until=last, session_id=segment.session_id, **filters
                 )
                 yield from map(well_formed, events)
 
@@ -166,77 +177,82 @@ class Past:
         return self.requests[at - 1] if at else None
 
     def reply(self, request: Event) -> Event | None:
-        """The reply that a request got: the first one after it, unless another request came first."""
+        """The reply to a request: the first one after it, unless another request came first."""
         at = bisect.bisect_right(self.requests, request.seq, key=_seq)
         until = self.requests[at].seq if at < len(self.requests) else None
         kinds = [Kind.REQUEST, Kind.CONVERSATION]
-        after = self.store.log.iterate(
+        events = self.store.log.iterate(
             request.seq, until, session_id=request.session_id, kind=kinds
         )
-        following = next(
-            (event for event in after if event.role != "user"), None
-        )  # who may speak meanwhile
-        return (
-            well_formed(following)
-            if following is not None and following.role == "assistant"
-            else None
-        )
+        for event in events:
+            if event.role == "assistant":
+                return well_formed(event)
+            # The user may speak meanwhile.
+            if event.role != "user":
+                return None
+        return None
 
     def context(self, request: Event) -> tuple[Event, WindowedContext | None]:
-        """The settings of the run that a request belongs to, and the context before it; None for
-        one not known here.
+        """The settings of the run that a request belongs to, and the context before it.
+
+        The context is None if it is not installed here.
         """
-        setup = next(
-            (
-                one
-                for one in reversed(self.setups)
-                if one.seq < request.seq and "tools" in one.metadata
-            ),
-            None,
-        )
-        if setup is None:
-            raise BadInput(
-                f"the request at seq {request.seq} was recorded without the settings of its run"
-            )
+        setup = self._setup_before(request)
         name = str(setup.metadata.get("context", ""))
         version = RENDERER_VERSION if request.is_erased else request.metadata.get("renderer")
         if context_class(name) is None or version != RENDERER_VERSION:
             return setup, None
         return setup, self._checkpoints(name).before(self, request.seq)
 
+    def _setup_before(self, request: Event) -> Event:
+        for setup in reversed(self.setups):
+            if setup.seq < request.seq and "tools" in setup.metadata:
+                return setup
+        raise BadInput(
+            f"the request at seq {request.seq} was recorded without the settings of its run"
+        )
+
     def seen(self, request: Event) -> Seen:
         """What was sent with a request."""
         setup, context = self.context(request)
         if context is None:
             return Seen(request, setup, None, None, NOT_KNOWN)
-        sent = context
-        if (
-            "moved_from" in request.metadata
-        ):  # it was sent in another store, and showed the addresses of that one
+        source = context
+        if "moved_from" in request.metadata:
+            # It was sent in another store, and showed the addresses of that one.
             past = list(self.events(until=request.seq - 1))
-            sent = _replayed(self.store, context.name, as_recorded(past, self.store.log.text))
-        system, digest = self.store.log.text(setup), str(request.metadata.get("digest", ""))
+            source = _replayed(self.store, context.name, as_recorded(past, self.store.log.text))
+        system = self.store.log.text(setup)
+        variable_list = str(request.metadata.get("digest", ""))
         if request.metadata.get("layout"):
-            rendered = as_rendered(sent.view, lay_out(sent.view), system, digest)
+            rendered = as_rendered(source.view, lay_out(source.view), system, variable_list)
         else:
-            rendered = sent.render(system, digest)
-        doubt = "" if rendered.hash == request.metadata.get("hash") else OTHER_MESSAGES
-        if doubt and (
-            erased := [one.seq for one in self.events(until=request.seq) if one.is_erased]
-        ):
-            shown = ", ".join(map(str, erased[:10])) + (
-                f" and {len(erased) - 10} more" if len(erased) > 10 else ""
-            )
-            doubt = f"seq {shown} of what it was made from were erased, so it cannot be compared with what was sent"
-        if doubt and sent.unreadable:
-            seqs = ", ".join(map(str, sent.unreadable[:10]))
-            doubt = (
-                f"the payload of seq {seqs} is missing or damaged, so the request cannot be rebuilt"
-            )
+            rendered = source.render(system, variable_list)
+        doubt = ""
+        if rendered.hash != request.metadata.get("hash"):
+            doubt = self._why_different(request, source)
         return Seen(request, setup, context, rendered, doubt)
 
+    def _why_different(self, request: Event, context: WindowedContext) -> str:
+        """Why a request that was rebuilt is not the one that was sent."""
+        if context.unreadable:
+            seqs = ", ".join(map(str, context.unreadable[:10]))
+            return (
+                f"the payload of seq {seqs} is missing or damaged, so the request cannot be rebuilt"
+            )
+        erased = [event.seq for event in self.events(until=request.seq) if event.is_erased]
+        if not erased:
+            return OTHER_MESSAGES
+        seqs = ", ".join(map(str, erased[:10]))
+        if len(erased) > 10:
+            seqs += f" and {len(erased) - 10} more"
+        return (
+            f"seq {seqs} of what it was made from were erased, so it cannot be compared with what "
+            "was sent"
+        )
+
     def index_sizes(self, request: Event) -> list[tuple[int, int]]:
-        """How many tokens the index had after each event that changed it, at least up to a request."""
+        """The tokens of the index after each event that changed it, at least up to a request."""
         _, context = self.context(request)
         return self._checkpoints(context.name).index_sizes if context else []
 
@@ -244,38 +260,45 @@ class Past:
         return self._views.setdefault(name, _Checkpoints(name))
 
 
+class _Checkpoint(NamedTuple):
+    """A copy of a context after the event at `seq`, and after how many events."""
+
+    seq: int
+    events: int
+    context: WindowedContext
+
+
 class _Checkpoints:
     """Copies of the view of a session at some of its events."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._kept: list[
-            tuple[int, int, WindowedContext]
-        ] = []  # after the event of this seq, and so many events
-        self._last: tuple[int, int, WindowedContext] | None = (
-            None  # where the last look ended: the next is often near
-        )
-        self.index_sizes: list[tuple[int, int]] = [
-            (0, 0)
-        ]  # seq of an event, and the tokens of the index after it
+        self._checkpoints: list[_Checkpoint] = []
+        # Where the last look ended: the next is often near.
+        self._last: _Checkpoint | None = None
+        # The seq of an event, and the tokens of the index after it.
+        self.index_sizes: list[tuple[int, int]] = [(0, 0)]
 
     def before(self, past: Past, seq: int) -> WindowedContext:
         """The context as it was before the event at `seq`; the caller may change it."""
-        at = bisect.bisect_left(self._kept, seq, key=lambda one: one[0])
-        begun = past.inherited(self._name)
-        nearest = self._kept[at - 1] if at else (0, 0, _replayed(past.store, self._name, begun))
-        if self._last is not None and nearest[0] < self._last[0] < seq:
+        at = bisect.bisect_left(self._checkpoints, seq, key=_seq)
+        if at:
+            nearest = self._checkpoints[at - 1]
+        else:
+            beginning = _replayed(past.store, self._name, past.inherited(self._name))
+            nearest = _Checkpoint(0, 0, beginning)
+        if self._last is not None and nearest.seq < self._last.seq < seq:
             nearest = self._last
-        after, count, context = nearest
-        context = _copied(context)
-        for event in past.events(after, seq - 1):
+        count = nearest.events
+        context = _copied(nearest.context)
+        for event in past.events(nearest.seq, seq - 1):
             context.add(event)
             count += 1
             if event.kind in (Kind.EVICTION, Kind.SESSION) and event.seq > self.index_sizes[-1][0]:
                 self.index_sizes.append((event.seq, context.view.index.tokens))
-            if count >= len(self._kept) * EVERY + EVERY:
-                self._kept.append((event.seq, count, _copied(context)))
-        self._last = (seq - 1, count, _copied(context))
+            if count >= len(self._checkpoints) * EVERY + EVERY:
+                self._checkpoints.append(_Checkpoint(event.seq, count, _copied(context)))
+        self._last = _Checkpoint(seq - 1, count, _copied(context))
         return context
 
 
@@ -296,8 +319,9 @@ def explain(store: Store, seq: int, inherited: Inherited | None = None) -> Expla
     request = past.request_at(seq)
     if request is None:
         raise BadInput(
-            f"no model had been asked in session {asked_about.session_id!r} up to seq {seq}, so there is no request to "
-            "explain; `scroll sql \"SELECT seq FROM hist.events WHERE kind = 'request'\"` lists those there are"
+            f"no model had been asked in session {asked_about.session_id!r} up to seq {seq}, so "
+            'there is no request to explain; `scroll sql "SELECT seq FROM hist.events '
+            "WHERE kind = 'request'\"` lists those there are"
         )
     seen = past.seen(request)
     name = str(seen.setup.metadata.get("context", ""))
@@ -320,7 +344,7 @@ def explain(store: Store, seq: int, inherited: Inherited | None = None) -> Expla
         later=_later(past, seq) if seq != request.seq else (),
         is_layout=bool(request.metadata.get("layout")),
         sent=str(reply.metadata.get("sent", "")) if reply else "",
-        tools=tuple(str(one["name"]) for one in seen.setup.metadata["tools"]),
+        tools=tuple(str(tool["name"]) for tool in seen.setup.metadata["tools"]),
         messages=seen.rendered.messages if seen.rendered else (),
         departures=_departures(seen.context, plans),
     )
@@ -375,9 +399,9 @@ def _replayed(store: Store, name: str, events: Iterable[Event]) -> WindowedConte
 
 
 def _copied(context: WindowedContext) -> WindowedContext:
-    """A context that can go on without changing this one.
+    """A context that can continue without changing this one.
 
-    What contexts hold besides the view are values.
+    Contexts hold only values besides the view.
     """
     twin = copy.copy(context)
     twin.view = context.view.copy()
@@ -396,17 +420,20 @@ def departures(events: Iterable[Event], view: WorkingView) -> tuple[Departure, .
     return tuple(replace(removal, now=whereabouts(view, removal.seq)) for removal in removals)
 
 
+_FORMS = {
+    Form.FULL: "shown in full",
+    Form.CLIPPED: "shown clipped",
+    Form.FOLDED: "shown as a stub",
+}
+
+
 def whereabouts(view: WorkingView, seq: int) -> str:
     """Where the event at `seq` stands in a view."""
     entry = view.get(seq)
     if entry is not None:
         reply = entry.reply.form if isinstance(entry, Step) else Form.FULL
         form = next((text.form for text in passages(entry) if text.seq == seq), reply)
-        return {
-            Form.FULL: "shown in full",
-            Form.CLIPPED: "shown clipped",
-            Form.FOLDED: "shown as a stub",
-        }[form]
+        return _FORMS[form]
     line = view.index.find(seq)
     return INDEX + line.text.removeprefix("- ") if line else "not part of the view"
 
@@ -418,15 +445,16 @@ def _departures(context: WindowedContext | None, before: list[Event]) -> tuple[D
     """
     if context is None:
         return ()
-    left = departures(before, context.view)
+    removals = departures(before, context.view)
     if context.preface() is None:
-        return left
+        return removals
     return tuple(
-        replace(one, now="not shown") if one.now.startswith(INDEX) else one for one in left
+        replace(removal, now="not shown") if removal.now.startswith(INDEX) else removal
+        for removal in removals
     )
 
 
-# the session as a whole ---------------------------------------------------------------------------------
+# the complete session ---------------------------------------------------------------------------
 
 
 class Accounts(Spent, kw_only=True):
@@ -434,8 +462,10 @@ class Accounts(Spent, kw_only=True):
 
     events: int = 0
     requests: int = 0
-    largest: int = 0  # input tokens of one request
-    evictions: int = 0  # plans carried out
+    # Input tokens of one request.
+    largest: int = 0
+    # Plans carried out.
+    evictions: int = 0
     folded: int = 0
     clipped: int = 0
     evicted: int = 0
@@ -452,13 +482,13 @@ def accounts(events: Iterable[Event]) -> Accounts:
     for event in map(well_formed, events):
         sums.events += 1
         if event.is_foreign:
-            continue  # its plans have no effect here, and its replies were paid for elsewhere
+            # Its plans have no effect here, and its replies were paid for elsewhere.
+            continue
         if event.kind == Kind.REQUEST:
             sums.requests += 1
-        if event.kind == Kind.EVICTION or (
-            event.kind == Kind.CONVERSATION and event.role == "assistant"
-        ):
-            # a plan has a usage when it came with a summary by the model
+        is_reply = event.kind == Kind.CONVERSATION and event.role == "assistant"
+        if is_reply or event.kind == Kind.EVICTION:
+            # A plan has a usage if it came with a summary by the model.
             usage = usage_of(event)
             sums.add(usage, event.metadata.get("cost"))
             sums.largest = max(sums.largest, usage.input_tokens)
@@ -470,7 +500,8 @@ def accounts(events: Iterable[Event]) -> Accounts:
 def _add_plan(sums: Accounts, event: Event) -> None:
     try:
         plan = EvictionPlan.from_metadata(event.metadata)
-    except BadInput:  # of a context that plans in another way
+    except BadInput:
+        # It is of a context that plans in another way.
         return
     sums.evictions += 1
     sums.folded += len(plan.folded)
@@ -478,33 +509,28 @@ def _add_plan(sums: Accounts, event: Event) -> None:
     sums.evicted += len(plan.evicted)
 
 
-# the steps --------------------------------------------------------------------------------------------
+# the steps --------------------------------------------------------------------------------------
 
 
 def trajectory(
     events: Iterable[Event], text: Callable[[Event], str], task_id: str = ""
 ) -> dict[str, Any]:
-    """The steps of a session, one for each reply. `text` gives the whole text of an event."""
+    """The steps of a session, one for each reply. `text` gives the complete text of an event."""
     steps: list[dict[str, Any]] = []
     spent = Spent()
     first = last = ""
-    observed: dict[str, list[str]] = {}
+    outputs: dict[str, list[str]] = {}
     for event in map(well_formed, events):
         first, last = first or event.recorded_at, event.recorded_at
         if event.kind == Kind.CONVERSATION and event.role == "assistant":
             if not event.is_foreign:
                 spent.add(usage_of(event), None)
             steps.append(_step(len(steps), event, text(event)))
-            observed = {}
-        elif (
-            event.kind in (Kind.OBSERVATION, Kind.TOOL_RESULT)
-            and steps
-            and "inside_cell" not in event.metadata
-        ):
-            observed.setdefault(event.tool_call_id, []).append(text(event))
-            steps[-1]["observation"] = "\n".join(
-                piece for pieces in observed.values() for piece in pieces
-            )
+            outputs = {}
+        is_output = event.kind in (Kind.OBSERVATION, Kind.TOOL_RESULT)
+        if is_output and steps and "inside_cell" not in event.metadata:
+            outputs.setdefault(event.tool_call_id, []).append(text(event))
+            steps[-1]["observation"] = "\n".join(itertools.chain(*outputs.values()))
     return {
         "task_id": task_id,
         "metrics": {
@@ -517,14 +543,17 @@ def trajectory(
     }
 
 
-def _step(index: int, event: Event, said: str) -> dict[str, Any]:
-    reply = step(event, 0, "").reply  # which reads what imports bring without raising
+def _step(index: int, event: Event, text: str) -> dict[str, Any]:
+    # `step` reads whatever imports bring without raising.
+    reply = step(event, 0, "").reply
     thinking = " ".join(str(block.get("text", "")) for block in reply.thinking)
     actions = [{"tool": call.name, "args": decoded(call.arguments)} for call in reply.calls]
-    reasoning = thinking or (said if actions else "")
-    first, *more = actions or [{"tool": "answer", "args": {"answer": said}}]
-    made = {"step_index": index, "seq": event.seq, "reasoning": reasoning, "action": first}
-    return made | ({"further_actions": more} if more else {})
+    reasoning = thinking or (text if actions else "")
+    first, *more = actions or [{"tool": "answer", "args": {"answer": text}}]
+    fields = {"step_index": index, "seq": event.seq, "reasoning": reasoning, "action": first}
+    if more:
+        fields["further_actions"] = more
+    return fields
 
 
 def _seconds(first: str, last: str) -> float:

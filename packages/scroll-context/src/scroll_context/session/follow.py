@@ -5,8 +5,8 @@ list: a fold of the session's events, so it is the same after a restart. `align`
 
 Messages are compared by a normal form of their content: the role, the text (that of a reply with
 its white space folded), the tool calls, the digests of media. A host's own id settles which of two
-equal messages is meant. So the same prompt twice is two messages, the same list after a restart adds
-nothing, and metadata that a host changes does not count.
+equal messages is meant. So the same prompt twice is two messages, the same list after a restart
+adds nothing, and metadata that a host changes does not count.
 
 A host also drops messages:
 
@@ -18,9 +18,9 @@ Results that the session recorded itself, for cells and tools it ran, are known 
 hosts wrap and shorten them.
 
 An assistant's history may have been captured before a host follows the session. Such messages have
-been cut into other pieces, and secrets in them were replaced. So a captured reply is known by the ids
-of its calls, and any other text by a hash of its words as they were. Words of an import, which may be
-anybody's, are never a message of the host.
+been cut into other pieces, and secrets in them were replaced. So a captured reply is known by the
+ids of its calls, and any other text by a hash of its words as they were. Words of an import, which
+may be anybody's, are never a message of the host.
 """
 
 import hashlib
@@ -86,7 +86,7 @@ class Alignment(msgspec.Struct, frozen=True):
 
 
 class HostList:
-    """The host's list as the session has recorded it. `text` gives the complete text of an event."""
+    """The host's list as the session has recorded it. `text` gives the text of an event."""
 
     def __init__(self, text: Callable[[Event], str], events: Iterable[Event] = ()) -> None:
         self._text = text

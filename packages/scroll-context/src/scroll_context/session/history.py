@@ -94,7 +94,7 @@ def _late_snapshot(store: Store, session_id: str, at: int, before: int) -> Itera
             yield late
 
 
-# the sessions before it ---------------------------------------------------------------------------------
+# the sessions before it -------------------------------------------------------------------------
 
 MOST_EVENTS = 40_000  # of the newest sessions that are read
 TURNS = 96  # of a session, spread over it, whose words are counted

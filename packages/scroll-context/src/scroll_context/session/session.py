@@ -321,8 +321,9 @@ class Session:
         last time leaves the view, as an event of its own; everything stays in the log. `system` and
         `tools` are what the host sends besides; `overhead` are the estimated tokens of what else
         goes with the request. `overflowed` says that the provider refused the last request as too
-        long; if nothing more can leave, ContextOverflow is raised. `is_cold` says that the provider's
-        cache has expired: an eviction costs nothing now, so one begins halfway to the high mark.
+        long; if nothing more can leave, ContextOverflow is raised. `is_cold` says that the
+        provider's cache has expired: an eviction costs nothing now, so one begins halfway to the
+        high mark.
 
         The layout says for each message whether it is sent as it is. Between evictions a request is
         the previous one and what is new, so that a provider's cache stays valid.
@@ -553,7 +554,8 @@ def fork(
     source = store.log.get(at_seq)
     if source.session_id != parent:
         raise BadInput(
-            f"seq {at_seq} does not belong to session {parent!r}; `scroll show {at_seq}` tells whose it is"
+            f"seq {at_seq} does not belong to session {parent!r}; "
+            f"`scroll show {at_seq}` tells whose it is"
         )
     scope = Scope(
         session_id or f"{parent}-fork-{uuid.uuid4().hex[:6]}", source.agent_id, source.task_id

@@ -177,7 +177,7 @@ class SessionVariables:
         return made_from(self._kernel.cells_behind(source, self._source_of))
 
     def cells_behind_list(self, results: Collection[int]) -> dict[str, Any]:
-        """What a request records about the variables that it lists, and the results it describes."""
+        """What a request records about the variables it lists and the results it describes."""
         return made_from((*self._kernel.cells_behind_digest(), *results))
 
     def _source_of(self, seq: int) -> str:

@@ -1,5 +1,5 @@
-"""What a tool call does, read from its name and arguments: the command it runs, the file it touches,
-the list of open work it writes.
+"""The effect of a tool call, read from its name and arguments: the command it runs, the file it
+touches, the list of open work it writes.
 
 Assistants name their tools and arguments in many ways; the rules here know the common ones and make
 nothing of the others. Pure, and lenient like everything that reads a model's arguments.
@@ -34,7 +34,8 @@ _EFFECT = re.compile(
 )
 _NAME = re.compile(
     r"(?:[\w.@~-]*/)+[\w.@-]*\w"
-    r"|\b[\w-]+\.(?:py|js|ts|tsx|jsx|rs|go|java|rb|c|h|cpp|md|json|toml|ya?ml|sql|csv|txt|sh|html|css)\b"
+    r"|\b[\w-]+\.(?:py|js|ts|tsx|jsx|rs|go|java|rb|c|h|cpp|md|json|toml|ya?ml|sql|csv|txt|sh|html"
+    r"|css)\b"
     r"|\b[A-Za-z]\w*_\w+\b|\b[a-z]+[A-Z]\w+\b|\b[A-Z][a-z]+[A-Z]\w+\b"
     r"|\b[A-Za-z]+-?\d[\w-]*\b|#\d+\b|\b\d{2,}(?:[.,]\d+)*\b"
 )

@@ -332,7 +332,7 @@ class _Eviction:
 
     @property
     def _size(self) -> int:
-        """The view with the lines its index will receive; the index rolls itself up to its limit."""
+        """The view with the lines that its index will get; the index rolls up to its limit."""
         index = self._index_tokens
         index_after = min(index + self._line_tokens, max(index, self._index_limit))
         return self._view.entry_tokens + index_after
@@ -409,20 +409,20 @@ class _Eviction:
         self._lines.append(line)
         self._line_tokens += line.tokens
 
-    def _keep_statements(self, request: UserMessage) -> None:
-        """Move the instructions and preferences of a request that leaves to the list of them."""
-        if not request.is_from_user or not self._statements(request.body.text):
+    def _keep_statements(self, leaving: UserMessage) -> None:
+        """Move the instructions and preferences of a leaving message to their list."""
+        if not leaving.is_from_user or not self._statements(leaving.body.text):
             return
         index = self._view.index
-        turns = [entry for entry in self._view.entries if isinstance(entry, UserMessage)]
-        shown = {turn.seq: turn.body.text for turn in turns if turn.is_from_user}
+        messages = [entry for entry in self._view.entries if isinstance(entry, UserMessage)]
+        shown = {message.seq: message.body.text for message in messages if message.is_from_user}
         stated = [stated_by(standing) for standing in index.standing]
         for seq, text in shown.items():
             stated += [(seq, statement) for statement in self._statements(text)]
         fitting, dropped = chosen_statements(
             sorted(stated, key=itemgetter(0)),
             self._standing_limit,
-            shown.keys() - {request.seq},
+            shown.keys() - {leaving.seq},
         )
         self._view.set_standing(fitting, index.unlisted + dropped)
         self._standing = fitting

@@ -104,7 +104,7 @@ def parse_field(value: object) -> Headline | None:
 def fallback(
     task: str, actions: Sequence[str], bound: Sequence[str], said: str, status: str
 ) -> Headline:
-    """A headline for a step whose model gave none: what was called, what was bound, how it ended."""
+    """A headline for a step whose model gave none: calls, bound variables, how it ended."""
     state = "; ".join(actions) if actions else said
     if bound:
         names = cut(", ".join(bound), FIELD_CHARS // 2)

@@ -21,8 +21,9 @@ from scroll_context.view.headline import cut
 
 OUTCOME_CHARS = 160
 READ_CHARS = 10_000
-"""Characters that are read at each end of a text: no more than a view holds of a clipped text, so that
-a text has the same outcome in all of its forms.
+"""Characters that are read at each end of a text.
+
+No more than a view holds of a clipped text, so that a text has the same outcome in all its forms.
 """
 _END_LINES = 40
 """Lines at the end within which an error is the outcome, and not something that was read."""

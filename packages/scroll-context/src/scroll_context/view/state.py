@@ -1,9 +1,10 @@
 """The state of the work: what an agent must know although the steps that did it have left the view.
 
 A few facts, made by rules from events: the running request in the user's words, the files that were
-touched, the last outcome of each distinct command, calls with effects that completed, and what is
-open. `gathered` adds the entries of a view to the facts of the last eviction, so a fact survives the
-step it comes from. `fitted` keeps the most important ones within a limit, and `written` words them.
+touched, the last outcome of each distinct command, calls with effects that completed, and open
+work. `gathered` adds the entries of a view to the facts of the last eviction, so a fact survives
+the step it comes from. `fitted` keeps the most important ones within a limit, and `written` words
+them.
 
 The facts change only when entries leave the view, together with the index that they stand below, so
 that they cost no provider's cache. Each names its seqs. Pure: the same entries give the same facts,
@@ -56,21 +57,26 @@ class Fact(msgspec.Struct, frozen=True):
         return self.kind, self.name
 
 
+Facts = dict[tuple[FactKind, str], Fact]
+"""Facts by kind and name, oldest first."""
+
+
 def gathered(facts: Sequence[Fact], entries: Iterable[Entry], turn: int) -> tuple[Fact, ...]:
     """The facts after these entries, which begin where the facts may already know them."""
-    found = {fact.key: fact for fact in facts if fact.kind is not FactKind.REQUEST}
-    request = None
+    by_key: Facts = {fact.key: fact for fact in facts if fact.kind is not FactKind.REQUEST}
+    running: list[Fact] = []
     for entry in entries:
         if isinstance(entry, UserMessage):
             if entry.seq == turn:
                 text = cut(entry.body.text, REQUEST_CHARS)
-                request = Fact(FactKind.REQUEST, "", text, (entry.seq,), True)
+                running = [Fact(FactKind.REQUEST, "", text, (entry.seq,), True)]
         elif isinstance(entry, Step):
-            _add_step(found, entry)
-    if (step := found.get((FactKind.OPEN, "next"))) and step.seqs[0] < turn:
-        # What was next for an earlier request is no longer open.
-        del found[step.key]
-    return tuple([request] if request else []) + tuple(found.values())
+            _add_step(by_key, entry)
+    next_step = by_key.get((FactKind.OPEN, "next"))
+    if next_step is not None and next_step.seqs[0] < turn:
+        # The next step of an earlier turn is no longer open.
+        del by_key[next_step.key]
+    return (*running, *by_key.values())
 
 
 def without_seqs(facts: Sequence[Fact], seqs: Collection[int]) -> tuple[Fact, ...]:
@@ -80,14 +86,14 @@ def without_seqs(facts: Sequence[Fact], seqs: Collection[int]) -> tuple[Fact, ..
 
 def fitted(facts: Sequence[Fact], limit: int) -> tuple[Fact, ...]:
     """The most important facts within `limit` tokens; of equal ones, the newest."""
-    kept = list(facts)
-    while kept and (len(kept) > MOST_FACTS or state_tokens(tuple(kept)) > limit):
-        place = min(range(len(kept)), key=lambda at: (_rank(kept[at]), at))
-        del kept[place]
-    if all(fact.kind is FactKind.REQUEST for fact in kept):
-        # The request itself stands in the view.
+    fitting = list(facts)
+    while fitting and (len(fitting) > MOST_FACTS or state_tokens(tuple(fitting)) > limit):
+        place = min(range(len(fitting)), key=lambda at: (_rank(fitting[at]), at))
+        del fitting[place]
+    if all(fact.kind is FactKind.REQUEST for fact in fitting):
+        # The user message itself stands in the view.
         return ()
-    return tuple(kept)
+    return tuple(fitting)
 
 
 def written(facts: Sequence[Fact]) -> str:
@@ -123,8 +129,10 @@ _LABELS = {
 
 
 def _item(fact: Fact) -> str:
-    text = f": {fact.text}" if fact.kind is not FactKind.FILE else f" {fact.text}"
-    return f"{fact.name}{text if fact.text else ''} (seq {fact.seqs[-1]})"
+    text = fact.name
+    if fact.text:
+        text += f" {fact.text}" if fact.kind is FactKind.FILE else f": {fact.text}"
+    return f"{text} (seq {fact.seqs[-1]})"
 
 
 def _rank(fact: Fact) -> int:
@@ -136,35 +144,36 @@ def _rank(fact: Fact) -> int:
     return (5 if fact.is_important else 0) + int(fact.kind is FactKind.EFFECT)
 
 
-def _add_step(found: dict[tuple[FactKind, str], Fact], step: Step) -> None:
+def _add_step(by_key: Facts, step: Step) -> None:
     for place, act in enumerate(step.actions):
         result, report = step.results[place], step.reports[place]
         seqs = (step.seq, step.addresses[place], result.body.seq if result else 0)
-        for fact in _facts_of_call(found, act, result, report, tuple(filter(None, seqs))):
-            _add(found, fact)
+        for fact in _facts_of_call(by_key, act, result, report, tuple(filter(None, seqs))):
+            _add(by_key, fact)
     for effect in step.effects:
         if effect.is_completed:
-            _add(found, Fact(FactKind.EFFECT, effect.label, "ok", (step.seq, effect.seq), True))
-    given = parse_field(step.reply.headline)
-    if given is not None:
-        is_open = given.next.casefold() not in _NOTHING_NEXT
-        _add(found, Fact(FactKind.OPEN, "next", given.next if is_open else "", (step.seq,)))
+            _add(by_key, Fact(FactKind.EFFECT, effect.label, "ok", (step.seq, effect.seq), True))
+    note = parse_field(step.reply.headline)
+    if note is not None:
+        is_open = note.next.casefold() not in _NOTHING_NEXT
+        _add(by_key, Fact(FactKind.OPEN, "next", note.next if is_open else "", (step.seq,)))
 
 
-def _add(found: dict[tuple[FactKind, str], Fact], fact: Fact) -> None:
-    """Put a fact in the place of an older one of its name, as the newest; one without a text only
-    removes the older one.
+def _add(by_key: Facts, fact: Fact) -> None:
+    """Put a fact in the place of an older one of its name, as the newest.
+
+    A fact without a text only removes the older one.
     """
-    before = found.get(fact.key)
+    before = by_key.get(fact.key)
     if before is not None and before.seqs[-1] > fact.seqs[-1]:
         return
-    found.pop(fact.key, None)
+    by_key.pop(fact.key, None)
     if fact.text:
-        found[fact.key] = fact
+        by_key[fact.key] = fact
 
 
 def _facts_of_call(
-    found: dict[tuple[FactKind, str], Fact],
+    by_key: Facts,
     act: Action,
     result: StepResult | None,
     report: Outcome,
@@ -180,7 +189,7 @@ def _facts_of_call(
         return facts
     is_done = succeeded(result.state) and not report.failed
     if is_done:
-        facts += [_file_fact(found, path, act, report, seqs) for path in act.files]
+        facts += [_file_fact(by_key, path, act, report, seqs) for path in act.files]
     text = cut(report.text, OUTCOME_CHARS)
     ending = text if text and report.failed else f"{result.outcome}: {text}".rstrip(": ")
     # A call that is not a command is only worth a line while it fails, and one with effects has a
@@ -193,13 +202,9 @@ def _facts_of_call(
 
 
 def _file_fact(
-    found: dict[tuple[FactKind, str], Fact],
-    path: str,
-    act: Action,
-    report: Outcome,
-    seqs: tuple[int, ...],
+    by_key: Facts, path: str, act: Action, report: Outcome, seqs: tuple[int, ...]
 ) -> Fact:
-    before = found.get((FactKind.FILE, path))
+    before = by_key.get((FactKind.FILE, path))
     if act.edits:
         return Fact(FactKind.FILE, path, f"edited {cut(report.text, 24)}".rstrip(), seqs, True)
     if before is not None and before.is_important:

@@ -50,8 +50,8 @@ class Words(msgspec.Struct, frozen=True):
     def header(self) -> str:
         """The first line of the index."""
         return (
-            f"{MARK}index of earlier work that is no longer shown. Nothing is lost: each line names "
-            f"the seqs it stands for, {self.expand}(lo, hi) returns them word for word, and "
+            f"{MARK}index of earlier work that is no longer shown. Nothing is lost: each line "
+            f"names the seqs it stands for, {self.expand}(lo, hi) returns them word for word, and "
             f"{self.search}(query) finds them by content. Oldest first; lines are notes about what "
             "happened, not requests. A task stands above its steps.]"
         )
@@ -68,8 +68,9 @@ class Words(msgspec.Struct, frozen=True):
         return f" {self.standing}(topic) has all." if self.standing else ""
 
     def stub(self, seq: int, label: str, extent: str) -> str:
-        """What stands in place of a folded result: how it ended, its size, and the call that returns
-        it. There is one for each step, so every word counts.
+        """The text in place of a folded result: how it ended, its size, the call that returns it.
+
+        There is one for each step, so every word counts.
         """
         call = f" · {self.expand}({seq})" if self.expand else ""
         return f"{MARK}folded seq {seq} · {label} · {extent}{call}]"

@@ -132,7 +132,7 @@ class WorkingView:
 
     @property
     def tokens(self) -> int:
-        """Raw estimate of index and entries, without system prompt, tool schemas and variable list."""
+        """Raw estimate of index and entries, without everything else that is sent."""
         return self.entry_tokens + self.index.tokens
 
     def __len__(self) -> int:
@@ -263,7 +263,7 @@ class WorkingView:
         self._entries = {seq: self._entries[seq] for seq in seqs}
 
     def _renew_turns(self) -> None:
-        """Find the running turn and the newest step again, and the turn that each step is part of."""
+        """Find the running turn, the newest step, and the turn of each step again."""
         turn, task = 0, ""
         self._newest_step = 0
         for entry in list(self._entries.values()):
@@ -293,7 +293,7 @@ class WorkingView:
         return isinstance(entry, Step) and self._put(entry.folded(seq))
 
     def clip(self, seq: int, chars: int) -> bool:
-        """Show only about `chars` characters of the text at `seq`; whether that changed anything."""
+        """Show only about `chars` characters of the text at `seq`; whether it changed anything."""
         entry = self.get(seq)
         if entry is None:
             return False
