@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -25,6 +24,7 @@ TESTS = CORE / "tests/hosts"
 FRAMEWORKS = (
     "agentscope",
     "claude_agent_sdk",
+    "harbor",
     "inspect_ai",
     "langchain",
     "openai_agents",
@@ -33,6 +33,8 @@ FRAMEWORKS = (
 )
 # The adapter of the Claude Agent SDK uses the importer of this distribution.
 BESIDE = {"claude_agent_sdk": ROOT / "packages/scroll-assistants"}
+# Frameworks that need a newer Python than Scroll.
+PYTHONS = {"harbor": "python3.12"}
 TOOLS = ("opentelemetry-sdk>=1.45", "hypothesis>=6.170", "pytest>=9.2", "pytest-xdist>=3.8")
 
 
@@ -44,7 +46,7 @@ def floors(framework: str) -> list[str]:
     """The requirements of a framework's extra, at exactly their floors."""
     project = tomllib.loads((CORE / "pyproject.toml").read_text())["project"]
     requirements: list[str] = project["optional-dependencies"][extra(framework)]
-    return [requirement.replace(">=", "==") for requirement in requirements]
+    return [requirement.partition(";")[0].replace(">=", "==") for requirement in requirements]
 
 
 def install(framework: str, version: str) -> Path:
@@ -56,7 +58,8 @@ def install(framework: str, version: str) -> Path:
     contents = "\n".join([version, *floors(framework), *TOOLS])
     if done.exists() and done.read_text() == contents:
         return python
-    venv.create(folder, clear=True, with_pip=True)
+    interpreter = PYTHONS.get(framework, sys.executable)
+    subprocess.run([interpreter, "-m", "venv", "--clear", folder], check=True)
     core = ["--editable", f"{CORE}[{extra(framework)}]"]
     if framework in BESIDE:
         core += ["--editable", str(BESIDE[framework])]
@@ -79,6 +82,10 @@ def without_network() -> list[str]:
 
 
 def run(framework: str, version: str) -> bool:
+    interpreter = PYTHONS.get(framework, sys.executable)
+    if shutil.which(interpreter) is None:
+        print(f"{framework} needs {interpreter}, which is not installed", flush=True)
+        return False
     python = install(framework, version)
     names = [requirement.partition("==")[0] for requirement in floors(framework)]
     listing = subprocess.run(

@@ -63,7 +63,7 @@ MAY_IMPORT = {
     "recall": STORE | KERNEL | {"tools"},
     "session": SESSION,
     "agent": SESSION,
-    "hosts": SESSION | {"importing"},
+    "hosts": SESSION | {"agent", "importing"},
     "telemetry": SESSION,
     "importing": STORE,
     "demo": SESSION | {"agent", "importing"},

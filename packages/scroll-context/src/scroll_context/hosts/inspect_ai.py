@@ -123,11 +123,11 @@ class ScrollCompaction(Closing, CompactionStrategy):
         return [self._tool(spec) for spec in specs]
 
     def _tool(self, spec: ToolSpec) -> Tool:
-        async def execute(**arguments: Any) -> str:
+        async def execute(**kwargs: Any) -> str:
             conversation = self._conversations.get(sample_store().get(CONVERSATION, ""))
             if conversation is None:
                 return NOTHING_YET
-            return await asyncio.to_thread(conversation.recall, spec.name, arguments)
+            return await asyncio.to_thread(conversation.recall, spec.name, kwargs)
 
         # Inspect insists on a description of each parameter.
         properties = {
