@@ -1,4 +1,5 @@
-"""OpenTelemetry spans for a session: agent runs, model calls, tool calls, cells and evictions.
+"""OpenTelemetry spans for a session: agent runs, model calls, tool calls, cells, recalls and
+evictions.
 
     stop = instrument(session)
 
@@ -9,8 +10,9 @@ still in development, in the version named by `SCHEMA`. Texts are not exported u
 
 Spans: `invoke_agent` from a user's message to the reply that makes no calls; `chat MODEL` from a
 request to its reply; `execute_tool NAME` for cells and for tools that the session carries out;
-`scroll.eviction`. A tool that a framework carries out has no span here, because the session learns
-of it when it has ended: frameworks instrument their own tools.
+`search_memory` for the recalls of a cell, inside the cell's span; `scroll.eviction`. A tool that a
+framework carries out has no span here, because the session learns of it when it has ended:
+frameworks instrument their own tools.
 """
 
 import json
@@ -70,6 +72,8 @@ class _Spans:
         self._chat: trace.Span | None = None
         # Cells and tool calls that have not ended, by seq.
         self._open: dict[int, trace.Span] = {}
+        # The recall inside each of them that has one.
+        self._recalls: dict[int, trace.Span] = {}
         self._is_compacted = False
         self._newest = ""
 
@@ -85,6 +89,10 @@ class _Spans:
                 self._end_chat(event)
             elif event.kind in (Kind.CELL, Kind.TOOL_CALL):
                 self._open[event.seq] = self._begin_tool(event)
+                if event.is_echo:
+                    # The newest open span, that of the cell, is its parent.
+                    recall = self._span("search_memory", event, "search_memory")
+                    self._recalls[event.seq] = recall
             elif event.kind in (Kind.OBSERVATION, Kind.TOOL_RESULT):
                 self._end_tool(event)
             elif event.kind == Kind.EVICTION:
@@ -93,9 +101,11 @@ class _Spans:
     def close(self) -> None:
         """End what is still open."""
         with self._lock:
-            for span in (*self._open.values(), self._chat, self._agent):
+            unfinished = (*self._recalls.values(), *self._open.values(), self._chat, self._agent)
+            for span in unfinished:
                 if span is not None:
                     span.end(_nanoseconds(self._newest))
+            self._recalls.clear()
             self._open.clear()
             self._chat = self._agent = None
 
@@ -156,7 +166,7 @@ class _Spans:
         facts: dict[str, Any] = {
             "gen_ai.tool.name": event.name,
             "gen_ai.tool.call.id": event.tool_call_id,
-            "scroll.recall": bool(event.metadata.get("echo")),
+            "scroll.recall": event.is_echo,
         }
         if self._content:
             facts["gen_ai.tool.call.arguments"] = event.content
@@ -167,6 +177,10 @@ class _Spans:
         if span is None:
             # A tool of a framework.
             return
+        recall = self._recalls.pop(event.reply_to or 0, None)
+        if recall is not None:
+            recall.set_attribute("scroll.recall.events", len(event.metadata.get("seqs", ())))
+            recall.end(_nanoseconds(event.created_at))
         if self._content:
             span.set_attribute("gen_ai.tool.call.result", event.content)
         if event.tool_state != "ok":

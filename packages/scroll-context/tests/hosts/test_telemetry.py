@@ -55,7 +55,11 @@ def test_a_run_gives_a_tree_of_spans_with_the_tokens_of_each_reply(store: Store)
         assert span.start_time <= span.end_time
         assert span.instrumentation_scope.schema_url == SCHEMA
         parent = by_id[span.parent.span_id].name if span.parent else ""
-        expected = {"invoke_agent": "", "execute_tool double": "execute_tool exec"}
+        expected = {
+            "invoke_agent": "",
+            "execute_tool double": "execute_tool exec",
+            "search_memory": "execute_tool exec",
+        }
         assert parent == expected.get(span.name, "invoke_agent")
         if span.name == "chat scripted":
             assert span.attributes["gen_ai.usage.input_tokens"] > 0
@@ -63,9 +67,14 @@ def test_a_run_gives_a_tree_of_spans_with_the_tokens_of_each_reply(store: Store)
 
 
 def test_a_failed_cell_is_an_error_and_a_recall_is_marked(store: Store) -> None:
-    cells = [span for span in spans_of(store, content=False) if span.name == "execute_tool exec"]
+    spans = spans_of(store, content=False)
+    cells = [span for span in spans if span.name == "execute_tool exec"]
     assert [span.status.is_ok for span in cells] == [True, True, False]
     assert [span.attributes["scroll.recall"] for span in cells] == [True, False, False]
+    recalls = [span for span in spans if span.name == "search_memory"]
+    assert [span.parent.span_id for span in recalls] == [cells[0].context.span_id]
+    assert recalls[0].attributes["gen_ai.operation.name"] == "search_memory"
+    assert recalls[0].end_time == cells[0].end_time
 
 
 @pytest.mark.parametrize("content", [False, True])
