@@ -59,6 +59,8 @@ types: $(READY)  ## mypy --strict on every distribution, and on mistakes that mu
 
 unit: $(READY)   ## the tests, in four processes, because they wait half of the time
 	$(BIN)/pytest -n 4
+	@echo "The adapter for pydantic-ai was tested here. \`make test-hosts\` tests all, each with its" \
+	    "framework: $$($(BIN)/python benchmarks/hosts.py --list)"
 
 test-assistants: $(READY)  ## the tests with a real Claude Code, Codex and Gemini CLI (400 MB)
 	@$(BIN)/python -m pip install --quiet --group assistants \

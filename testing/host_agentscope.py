@@ -19,9 +19,30 @@ from agentscope.message import (
 from agentscope.model import ChatModelBase, ChatResponse
 from agentscope.permission import PermissionBehavior, PermissionDecision
 from agentscope.tool import FunctionTool, Toolkit
+from pydantic import BaseModel
 
-from host_scenario import SESSION, WINDOW, Calls, Mode, Refuses, Says, ScenarioHost, Sent, report
+from host_scenario import (
+    SESSION,
+    WINDOW,
+    Answers,
+    Calls,
+    Mode,
+    Refuses,
+    Says,
+    ScenarioHost,
+    Sent,
+    report,
+)
 from scroll_context.hosts.agentscope import ScrollMiddleware, host_parts
+
+ANSWER_TOOL = "GenerateStructuredOutput"
+"""The tool by which AgentScope asks for a structured answer."""
+
+
+class Answer(BaseModel):
+    """The number that was asked for."""
+
+    number: int
 
 
 class FakeModel(ChatModelBase):
@@ -61,8 +82,6 @@ ALLOWED = PermissionDecision(PermissionBehavior.ALLOW, "Reading is allowed.")
 
 class Host(ScenarioHost):
     modes = ("async", "stream")
-    # AgentScope asks for them in a loop of its own, with other tools.
-    has_structured_answers = False
 
     @classmethod
     def open(cls, place: Any, **parts: Any) -> "Host":
@@ -91,19 +110,26 @@ class Host(ScenarioHost):
                     for name, arguments in calls
                 ]
                 return ChatResponse(content=blocks, is_last=True)
+            case Answers(number):
+                call = ToolCallBlock(
+                    id=self.call_id(), name=ANSWER_TOOL, input=json.dumps({"number": number})
+                )
+                return ChatResponse(content=[call], is_last=True)
             case Refuses():
                 raise RuntimeError("This model's maximum context length is 7000 tokens.")
         raise AssertionError("this reply cannot be played")
 
     async def aturn(self, prompt: str, image: bytes, mode: Mode, structured: bool) -> str:
-        assert not structured
         content: list[Any] = [TextBlock(text=prompt)]
         if image:
             data = base64.b64encode(image).decode()
             content.append(DataBlock(source=Base64Source(data=data, media_type="image/png")))
         agent = self._agent(mode)
-        answer = await agent.reply(UserMsg(name="user", content=content))
+        prompt_message = UserMsg(name="user", content=content)
+        answer = await agent.reply(prompt_message, structured_schema=Answer if structured else None)
         self.messages = list(agent.state.context)
+        if structured:
+            return str(answer.structured_output["number"])
         return answer.content[-1].text
 
     def sent(self, messages: Sequence[Msg]) -> list[Sent]:

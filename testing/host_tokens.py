@@ -1,9 +1,10 @@
-"""The tokens that an agent on a framework sends in 200 steps, with and without Scroll.
+"""The tokens that an agent on a framework sends in 200 steps, with and without Scroll, as JSON.
 
 Started with the name of a host module: `python testing/host_tokens.py host_langchain`.
 """
 
 import importlib
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -20,13 +21,14 @@ def main(module: str) -> None:
         assert host.adapter is not None
         with host.adapter:
             total = tokens_sent(host)
-    largest = max(text_tokens(request) for request in host.requests)
-    longest = max(text_tokens(request) for request in plain.requests)
-    print(
-        f"200 steps: {without:,} tokens without Scroll (largest request {longest:,}), "
-        f"{total:,} with a window of {WINDOW:,} (largest request {largest:,}), "
-        f"{without / total:.1f} times fewer"
-    )
+    figures = {
+        "window": WINDOW,
+        "without": without,
+        "largest_without": max(text_tokens(request) for request in plain.requests),
+        "with": total,
+        "largest_with": max(text_tokens(request) for request in host.requests),
+    }
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

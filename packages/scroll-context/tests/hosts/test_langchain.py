@@ -1,6 +1,7 @@
 """Scroll under LangChain: the shared scenario, and what only LangChain has."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,10 @@ def test_a_cancelled_run_interrupts_its_cell_and_the_variables_stay(folder: Path
     scenario.cancellation(Host, folder)
 
 
+def test_a_refused_request_is_sent_again_in_every_mode(tmp_path: Path) -> None:
+    scenario.refused_requests(Host, tmp_path)
+
+
 def test_a_killed_process_is_resumed_with_the_history_that_the_host_saved(tmp_path: Path) -> None:
     scenario.kill_and_resume(Host, tmp_path)
 
@@ -51,6 +56,30 @@ def test_a_checkpointer_keeps_the_complete_state(folder: Path) -> None:
     assert "report 0 code 4711-0 " in stored[2].content
 
 
+def test_under_deepagents_scroll_takes_the_place_of_summarization(folder: Path) -> None:
+    deepagents = pytest.importorskip("deepagents", reason="deepagents is not installed")
+    window = 16_000
+
+    class ScrollSummarization(ScrollMiddleware):
+        # deepagents replaces its own middleware by one of the same name.
+        name = "SummarizationMiddleware"
+
+    class DeepHost(Host):
+        def _agent(self, *_: object) -> Any:
+            model = FakeModel(answer=self._answer, profile={"max_input_tokens": window})
+            return deepagents.create_deep_agent(model, [read_report], middleware=[self.adapter])
+
+    host = DeepHost(ScrollSummarization(folder, scenario.SESSION, window=window))
+    with host.adapter as middleware:
+        # Turns that count as steps of the model only: a summary would be a step more.
+        for turn in range(24):
+            scenario.work(host, 1, first=turn)
+        kinds = [event.kind for event in middleware.session.events()]
+        assert kinds.count(Kind.EVICTION) >= 1 and kinds.count(Kind.TOOL_RESULT) == 96
+        assert max(map(scenario.text_tokens, host.requests)) <= window
+    assert "report 0 code 4711-0 " in scenario.shown(host.sent(host.messages))
+
+
 def test_without_cells_the_model_recalls_by_plain_tools(folder: Path) -> None:
     host = Host.open(folder, options=SessionOptions(context="plain"))
     with host.adapter as middleware:
@@ -60,7 +89,7 @@ def test_without_cells_the_model_recalls_by_plain_tools(folder: Path) -> None:
         recall = Calls((("search", {"query": "code 4711-11", "k": 1}),))
         host.run("What is the code of report 11?", [recall, Says("4711-11")])
         assert "code 4711-11 " in scenario.shown(host.requests[-1])
-        scenario.check(host, middleware.session)
+        scenario.check(host)
 
 
 def test_a_session_needs_a_name(folder: Path) -> None:
