@@ -32,6 +32,10 @@ NOT_INSTALLED = {"agents": ["openai-agents"]}
 """The distributions of modules that only `make test-hosts` installs, where the names differ."""
 
 
+NAMESPACES = {"google"}
+"""Packages that several distributions share."""
+
+
 def normal(name: str) -> str:
     """The name of a distribution as package indexes compare it."""
     return re.sub(r"[-_.]+", "-", name).lower()
@@ -46,8 +50,13 @@ def imported_modules(folder: Path) -> set[str]:
                 modules |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 modules.add(node.module)
-    tops = {module.partition(".")[0] for module in modules}
-    return tops - sys.stdlib_module_names
+    return {top_module(module) for module in modules} - sys.stdlib_module_names
+
+
+def top_module(module: str) -> str:
+    """The part of a module's name that belongs to one distribution."""
+    parts = module.split(".")
+    return ".".join(parts[: 2 if parts[0] in NAMESPACES else 1])
 
 
 def imported(folder: Path) -> set[str]:
