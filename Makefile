@@ -80,7 +80,8 @@ test-gateway: $(READY)  ## 150 turns of real assistants through a gateway; TURNS
 	    || echo "opencode cannot be installed"
 	SCROLL_GATEWAY_TURNS=$(or $(TURNS),150) SCROLL_GATEWAY_WINDOW=$(or $(WINDOW),30000) \
 	SCROLL_OPENCODE=$(CURDIR)/$(VENV)/opencode/node_modules/.bin/opencode \
-	    $(BIN)/pytest -rsP packages/scroll-gateway/tests/test_real_assistants.py
+	    $(BIN)/pytest -rsP packages/scroll-gateway/tests/test_real_assistants.py \
+	        packages/scroll-gateway/tests/test_real_one_session.py
 
 test-long: $(READY)  ## every test in its long form: more races, kills and examples; ARGS for pytest
 	SCROLL_LONG=1 $(BIN)/pytest -n 4 $(ARGS)
