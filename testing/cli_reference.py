@@ -46,8 +46,13 @@ def _command(name: str) -> str:
 
 def _block(command: click.Command, title: str) -> str:
     # The width is fixed, so that the text does not depend on a terminal.
-    context = click.Context(command, info_name=title, terminal_width=90, max_content_width=90)
-    context.help_option_names = ["-h", "--help"]
+    context = click.Context(
+        command,
+        info_name=title,
+        terminal_width=90,
+        max_content_width=90,
+        help_option_names=["-h", "--help"],
+    )
     return f"### {title}\n\n```\n{command.get_help(context)}\n```\n"
 
 

@@ -19,7 +19,8 @@ from click.testing import CliRunner
 from scroll_context.cli.app import app
 from scroll_context.cli.commands import commands, overview
 
-CONTEXT = click.Context(app, info_name="scroll")
+# A command keeps the help option that it was first asked for, so this must be the real one.
+CONTEXT = click.Context(app, info_name="scroll", help_option_names=["-h", "--help"])
 # The model of an example, which the test replaces by a scripted one.
 MODEL = re.compile(r"(anthropic|openai):[\w.-]+")
 ONLY_PARSED = ("postgresql://", "npx", "scroll doctor --tier", "scroll serve", "scroll demo")
