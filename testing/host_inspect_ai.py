@@ -51,6 +51,9 @@ def read_report() -> Tool:
 class Host(ScenarioHost):
     """Its adapter is a `ScrollCompaction`, which has a session for each conversation."""
 
+    def _watch(self, adapter: Any) -> None:
+        """Its sessions begin later, so there is nothing to watch yet."""
+
     @classmethod
     def open(cls, place: Any, **parts: Any) -> "Host":
         return cls(ScrollCompaction(place, window=WINDOW, **parts))
