@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import inspect
 import json
+import multiprocessing
 from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import anthropic
 import openai
 
 from scripted_upstream import ScriptedUpstream, Seen
+from scroll_context.connections import listen
 from scroll_context.events import Event, Kind
 from scroll_context.hosts.wire_requests import ListReader
 from scroll_context.hosts.wired import PROTOCOLS
@@ -39,6 +42,56 @@ def gateway(
         running.serving(),
     ):
         yield running
+
+
+# A fork of a process that has imported everything starts in a moment.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["gateways", "listed_program"])
+
+
+class GatewayProcess:
+    """A gateway as a process of its own, at a port that stays."""
+
+    def __init__(
+        self,
+        store: Path,
+        upstream: str,
+        *,
+        window: int = WINDOW,
+        task_id: str = TASK,
+        port: int = 0,
+    ) -> None:
+        self._arguments = (store, upstream, window, task_id, port or _free_port())
+        self._start()
+
+    def _start(self) -> None:
+        ours, theirs = FORKS.Pipe(duplex=False)
+        self._process = FORKS.Process(target=_serve, args=(theirs, *self._arguments))
+        self._process.start()
+        theirs.close()
+        self.url: str = ours.recv()
+
+    def restart(self) -> None:
+        """Kill it, and start the next one at its address."""
+        self.kill()
+        self._start()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+
+def _serve(
+    pipe: Connection, store: Path, upstream: str, window: int, task_id: str, port: int
+) -> None:
+    with opened(store, upstream, window=window, task_id=task_id, port=port) as running:
+        pipe.send(running.url)
+        running.serve()
+
+
+def _free_port() -> int:
+    with listen("127.0.0.1", 0) as listening:
+        return int(listening.getsockname()[1])
 
 
 def client_for(name: str, url: str, headers: Mapping[str, str] | None = None) -> Any:

@@ -168,7 +168,7 @@ def test_codex_goes_where_its_configuration_says(tmp_path: Path) -> None:
     run = run_of(
         "codex", "codex", ["exec"], "http://gateway/k/t", Recall(("scroll", "mcp")), environment
     )
-    assert 'model_providers.here.base_url="http://gateway/k/t"' in run.command
+    assert 'model_providers.here.base_url="http://gateway/k/-"' in run.command
     assert 'mcp_servers.scroll.args=["mcp"]' in run.command
     assert run.command[-1] == "exec"
 
@@ -207,7 +207,12 @@ def test_codex_without_a_provider_of_its_own(
     environment = {"CODEX_HOME": str(tmp_path)}
     assert upstream_of("codex", environment) == upstream
     run = run_of("codex", "codex", [], "http://gateway/k/t", Recall(), environment)
-    assert f'model_providers.scroll.base_url="http://gateway/k/t{path}"' in run.command
+    assert f'model_providers.scroll.base_url="http://gateway/k/-{path}"' in run.command
+    # Other users of the machine see the arguments of a process, and not its environment.
+    assert not [word for word in run.command if "/k/t" in word]
+    assert run.environment["SCROLL_GATEWAY_TOKEN"] == "t"
+    header = 'model_providers.scroll.env_http_headers.x-scroll-token="SCROLL_GATEWAY_TOKEN"'
+    assert header in run.command
 
 
 def test_opencode_keeps_the_configuration_of_its_user() -> None:

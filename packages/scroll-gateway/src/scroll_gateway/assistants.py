@@ -17,9 +17,13 @@ import msgspec
 from scroll_context.errors import BadInput, ScrollError
 from scroll_context.plugins import entry_points
 from scroll_gateway.running import UPSTREAMS
+from scroll_gateway.server import TOKEN_HEADER
 
 GATEWAY_STORE = "SCROLL_GATEWAY_STORE"
 """The variable that tells our hooks in which store a gateway records the session already."""
+
+GATEWAY_TOKEN = "SCROLL_GATEWAY_TOKEN"
+"""The variable by which Codex gets the gateway's token."""
 
 INSTALL = {
     "claude": "npm install -g @anthropic-ai/claude-code",
@@ -128,10 +132,15 @@ def _claude(url: str, recall: Recall, environment: Mapping[str, str]) -> Additio
 
 
 def _codex(url: str, recall: Recall, environment: Mapping[str, str]) -> Additions:
+    # Every user of the machine can read the arguments of a process, so the token is passed in the
+    # environment, and Codex sends it in a header.
+    base, _, token = url.rpartition("/")
+    url = f"{base}/-"
     name, base_url = _codex_provider(environment)
     if base_url:
         settings = {f"model_providers.{name}.base_url": json.dumps(url)}
     else:
+        name = "scroll"
         provider = {
             "name": '"OpenAI through Scroll"',
             "base_url": json.dumps(_codex_path(url, environment)),
@@ -140,13 +149,14 @@ def _codex(url: str, recall: Recall, environment: Mapping[str, str]) -> Addition
         }
         settings = {f"model_providers.scroll.{key}": value for key, value in provider.items()}
         settings["model_provider"] = '"scroll"'
+    settings[f"model_providers.{name}.env_http_headers.{TOKEN_HEADER}"] = f'"{GATEWAY_TOKEN}"'
     if recall.command:
         settings["mcp_servers.scroll.command"] = json.dumps(recall.command[0])
         settings["mcp_servers.scroll.args"] = json.dumps(list(recall.command[1:]))
     arguments = []
     for key, value in settings.items():
         arguments += ["-c", f"{key}={value}"]
-    return arguments, {}
+    return arguments, {GATEWAY_TOKEN: token}
 
 
 def _config_place(arguments: Sequence[str]) -> int:

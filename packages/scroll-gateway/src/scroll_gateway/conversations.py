@@ -55,8 +55,10 @@ CONTEXTS = {"claude-code": "gateway", "codex": "gateway", "opencode": "gateway-o
 CACHE_SECONDS = {False: 300.0, True: 3600.0}
 """How long providers keep a prompt in their cache; longer if a cache mark asks for an hour."""
 
-_UNCHANGED = "Wasted call"
-"""How Claude Code answers a second reading of a file that has not changed."""
+_UNCHANGED = re.compile(
+    r"(?:<system-reminder>)?(?:Wasted call|File unchanged since|This file is already in your)"
+)
+"""How Claude Code answers a second reading of a file that has not changed, in its versions."""
 _PATHS = ("file_path", "path", "notebook_path")
 _UUID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
 
@@ -342,8 +344,7 @@ def _has_reply(messages: Sequence[HostMessage]) -> bool:
 
 
 def _is_refused(message: HostMessage) -> bool:
-    # A slice first: this is asked of every message of a list.
-    return message.role == "tool" and _UNCHANGED in message.text[:40]
+    return message.role == "tool" and _UNCHANGED.match(message.text) is not None
 
 
 def _target(arguments: object) -> object:

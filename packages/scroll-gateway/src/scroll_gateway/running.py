@@ -61,10 +61,14 @@ class RunningGateway(msgspec.Struct, frozen=True):
 def opened(
     place: Path | str, upstream: str, *, window: int, task_id: str, port: int = 0
 ) -> Iterator[RunningGateway]:
-    """A gateway that listens, and does not answer yet."""
+    """A gateway that listens, and does not answer yet.
+
+    A port that the caller chose keeps its token, so clients find a restarted gateway again.
+    """
+    is_chosen = port > 0
     with Store(place, create=True) as store, listen(HOST, port) as listening:
         port = listening.getsockname()[1]
-        token = secrets.token_urlsafe(24)
+        token = _token(port) if is_chosen else secrets.token_urlsafe(24)
         facts = {
             "pid": os.getpid(),
             "port": port,
@@ -94,6 +98,24 @@ def _announced(port: int, url: str) -> Iterator[None]:
         yield
     finally:
         file.unlink(missing_ok=True)
+
+
+def _token(port: int) -> str:
+    """The token of a port, which its first gateway writes."""
+    file = _folder() / f"{port}.token"
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        token = file.read_text().strip()
+        if token:
+            return token
+        # A gateway was killed before it had written the token.
+        descriptor = os.open(file, os.O_WRONLY | os.O_NOFOLLOW)
+    token = secrets.token_urlsafe(24)
+    with open(descriptor, "w") as stream:
+        stream.write(token)
+    return token
 
 
 def running() -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 from scroll_context.connections import configuration
 from scroll_context.hosts.slices import UnreadableBody, field_spans
 from scroll_context.hosts.wire import Protocol
-from scroll_context.hosts.wired import Exchange, protocol_of
+from scroll_context.hosts.wired import MOST_REPLY, Exchange, protocol_of
 from scroll_gateway.conversations import Conversations
 from scroll_gateway.splices import SplicedReply
 
@@ -32,13 +32,17 @@ STATUS_PATH = "/.scroll/status"
 HOP_BY_HOP = frozenset(
     "connection keep-alive proxy-connection te trailer transfer-encoding upgrade".split()
 )
-REQUEST_ONLY_HERE = HOP_BY_HOP | {"host", "content-length", "expect"}
+REQUEST_ONLY_HERE = HOP_BY_HOP | {"host", "content-length", "expect", "x-scroll-token"}
 RESPONSE_ONLY_HERE = HOP_BY_HOP | {"alt-svc", "strict-transport-security", "set-cookie"}
 """Headers of an upstream that mean nothing, or harm, under another address. Those that would open
 this address to web pages (access-control-…) do not pass either."""
 
 ENCODED = frozenset({"content-encoding", "content-length"})
 """Headers that do not hold for a body that has been read."""
+
+TOKEN_HEADER = "x-scroll-token"
+"""For clients whose base URL other users can see, such as in the arguments of a process. The path
+then has "-" in place of the token."""
 
 # A model may think for minutes before its first byte, and the client has its own patience.
 TIMEOUT = httpx2.Timeout(None, connect=30.0)
@@ -85,9 +89,7 @@ class Gateway:
             return PlainTextResponse("This host is not served here.\n", 421)
         if "origin" in headers:
             return PlainTextResponse("This gateway is not for web pages.\n", 403)
-        path = _raw_path(request)
-        start, rest = path[: len(self.base_path)], path[len(self.base_path) :]
-        if not hmac.compare_digest(start.encode(), self.base_path.encode()) or rest[:1] != "/":
+        if self._path(request) is None:
             return PlainTextResponse("Not found: the path lacks the gateway's token.\n", 404)
         if headers.get("upgrade", "").lower() == "websocket":
             return PlainTextResponse(
@@ -95,8 +97,19 @@ class Gateway:
             )
         return None
 
+    def _path(self, request: Request) -> str | None:
+        """The path behind the token; None if the request does not have the token."""
+        path = _raw_path(request)
+        base = self.base_path
+        if path.startswith("/k/-/"):
+            path = f"/k/{request.headers.get(TOKEN_HEADER, '')}{path.removeprefix('/k/-')}"
+        start, rest = path[: len(base)], path[len(base) :]
+        is_ours = hmac.compare_digest(start.encode(), base.encode()) and rest.startswith("/")
+        return rest if is_ours else None
+
     async def _answer(self, request: Request) -> Response:
-        path = _raw_path(request)[len(self.base_path) :]
+        path = self._path(request)
+        assert path is not None
         if path == STATUS_PATH:
             return JSONResponse(self._facts | self.conversations.sums().row())
         body = await request.body()
@@ -122,7 +135,7 @@ class Gateway:
             return self._passing(await self._send(request, path, body, is_read=False), None)
         exchange = reply.exchange if isinstance(reply, SplicedReply) else reply
         response = await self._sent(request, path, exchange)
-        if response.status_code != 200:
+        if response.status_code != 200 or _is_encoded(response):
             return self._passing(response, None)
         if _is_stream(response):
             if isinstance(reply, SplicedReply):
@@ -139,7 +152,7 @@ class Gateway:
     async def _sent(self, request: Request, path: str, exchange: Exchange) -> httpx2.Response:
         """The response to a request that is followed, which is sent once more if it is too long."""
         response = await self._send(request, path, exchange.body, is_read=True)
-        if 400 <= response.status_code < 500:
+        if 400 <= response.status_code < 500 and not _is_encoded(response):
             error = await response.aread()
             shorter = await to_thread.run_sync(exchange.shorter, response.status_code, error)
             if shorter is None:
@@ -194,23 +207,29 @@ class Gateway:
     async def _send(
         self, request: Request, path: str, body: bytes, *, is_read: bool
     ) -> httpx2.Response:
+        # As bytes: a header need not be ASCII.
         headers = [
             (name, value)
-            for name, value in request.headers.items()
-            if name not in REQUEST_ONLY_HERE and not (is_read and name == "accept-encoding")
+            for name, value in request.headers.raw
+            if name.decode("latin-1") not in REQUEST_ONLY_HERE
+            and not (is_read and name == b"accept-encoding")
         ]
         if is_read:
             # A compressed reply could not be read as it passes.
-            headers.append(("accept-encoding", "identity"))
+            headers.append((b"accept-encoding", b"identity"))
         query = request.scope.get("query_string", b"").decode("latin-1")
         url = self._upstream + path + (f"?{query}" if query else "")
         outgoing = self._client.build_request(
             request.method, url, headers=headers, content=body or None
         )
-        for name in ("accept", "user-agent", "accept-encoding"):
+        for name in (b"accept", b"user-agent", b"accept-encoding"):
             if name not in dict(headers):
-                outgoing.headers.pop(name, None)
-        return await self._client.send(outgoing, stream=True)
+                outgoing.headers.pop(name.decode(), None)
+        response = await self._client.send(outgoing, stream=True)
+        if is_read and not _is_stream(response):
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = _Bounded(response.stream)
+        return response
 
     def _passing(self, response: httpx2.Response, exchange: Exchange | None) -> Response:
         """The response as it comes, seen by the exchange."""
@@ -241,6 +260,28 @@ class GatewayServer(uvicorn.Server):
         await self._gateway.close()
 
 
+class ReplyTooLarge(httpx2.TransportError):
+    """A body that an upstream does not end."""
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body that is held until it is complete, and so must not be without end."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._stream:
+            size += len(chunk)
+            if size > MOST_REPLY:
+                raise ReplyTooLarge(f"a body of more than {MOST_REPLY} bytes")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
 async def _bytes(response: httpx2.Response, exchange: Exchange | None) -> AsyncIterator[bytes]:
     try:
         async for chunk in response.aiter_raw():
@@ -264,6 +305,12 @@ async def _body_of(response: httpx2.Response) -> bytes:
 
 def _is_stream(response: httpx2.Response) -> bool:
     return str(response.headers.get("content-type", "")).startswith("text/event-stream")
+
+
+def _is_encoded(response: httpx2.Response) -> bool:
+    """Whether an upstream compressed a body although it was asked not to. It is never expanded: a
+    few bytes may stand for gigabytes."""
+    return response.headers.get("content-encoding", "identity") != "identity"
 
 
 def _record(exchange: Exchange, content: bytes) -> None:

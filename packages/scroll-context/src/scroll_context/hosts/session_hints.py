@@ -13,9 +13,10 @@ import msgspec
 
 SESSION_HEADERS = {
     "x-claude-code-session-id": "claude-code",
+    # Before its session: a sub-agent has a thread of its own in the session of its parent.
+    "thread-id": "codex",
     "session-id": "codex",
     "session_id": "codex",
-    "thread-id": "codex",
     "x-session-id": "opencode",
     "x-session-affinity": "opencode",
 }

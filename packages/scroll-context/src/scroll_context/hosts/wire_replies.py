@@ -17,16 +17,20 @@ class ServerSentEvents:
     """Cuts a stream of bytes into the data of its events."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        # The chunks of a line that has not ended.
+        self._rest: list[bytes] = []
         self._data: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of each event that ends in this chunk."""
+        self._rest.append(chunk)
+        if b"\n" not in chunk and b"\r" not in chunk and not self._rest[0].endswith(b"\r"):
+            return []
         # A line may end in "\r\n", and the chunk between the two.
-        text = (self._rest + chunk).replace(b"\r\n", b"\n")
+        text = b"".join(self._rest).replace(b"\r\n", b"\n")
         held = text.endswith(b"\r")
         lines = text.removesuffix(b"\r").replace(b"\r", b"\n").split(b"\n")
-        self._rest = lines.pop() + (b"\r" if held else b"")
+        self._rest = [lines.pop() + (b"\r" if held else b"")]
         events = []
         for line in lines:
             if line.startswith(b"data:"):

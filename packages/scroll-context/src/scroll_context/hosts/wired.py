@@ -28,6 +28,9 @@ from scroll_context.session.session import Session
 
 PROTOCOLS: tuple[Protocol, ...] = (Messages(), Chat(), Responses())
 
+MOST_REPLY = 64 * 2**20
+"""Bytes of a reply that are held to be recorded. A provider could send without end."""
+
 _logger = logging.getLogger("scroll_context.hosts")
 
 
@@ -141,6 +144,7 @@ class Exchange:
         # The request as the provider would have got it.
         self.request = request
         self._reader: ReplyReader | None = None
+        self._size = 0
 
     def shorter(self, status: int, error: bytes) -> bytes | None:
         """The body to send once more, if the provider refused this one as too long and something
@@ -173,6 +177,11 @@ class Exchange:
     def feed(self, chunk: bytes) -> None:
         """Take bytes of the response, before the client gets them."""
         if self._reader is None:
+            return
+        self._size += len(chunk)
+        if self._size > MOST_REPLY:
+            self._reader = None
+            _logger.warning("a reply of more than %d bytes is not recorded", MOST_REPLY)
             return
         try:
             self._reader.feed(chunk)
