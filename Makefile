@@ -15,9 +15,9 @@ EDITABLE := --editable './packages/scroll-context[models,mcp,openai,anthropic]' 
 ASSISTANT_TESTS := $(addprefix packages/scroll-assistants/tests/,\
     test_claude_code.py test_codex.py test_gemini.py)
 
-.PHONY: help demo test lint types unit test-assistants test-gateway test-hosts test-long \
-    test-lowest dist browser screenshots bench bench-large bench-shared bench-inspector compare \
-    turn tokens soak fuzz mutants constraints clean
+.PHONY: help demo test lint types unit test-assistants test-gateway test-gateway-kills test-hosts \
+    test-long test-lowest dist browser screenshots bench bench-large bench-shared bench-inspector \
+    compare turn tokens soak fuzz mutants constraints clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) \
@@ -81,7 +81,11 @@ test-gateway: $(READY)  ## 150 turns of real assistants through a gateway; TURNS
 	SCROLL_GATEWAY_TURNS=$(or $(TURNS),150) SCROLL_GATEWAY_WINDOW=$(or $(WINDOW),30000) \
 	SCROLL_OPENCODE=$(CURDIR)/$(VENV)/opencode/node_modules/.bin/opencode \
 	    $(BIN)/pytest -rsP packages/scroll-gateway/tests/test_real_assistants.py \
-	        packages/scroll-gateway/tests/test_real_one_session.py
+	    packages/scroll-gateway/tests/test_assistant_scenes.py
+
+test-gateway-kills: $(READY)  ## kills a gateway, its clients and connections; KILLS, SEED
+	PYTHONPATH=testing $(BIN)/python testing/gateway_kills.py --kills $(or $(KILLS),200) \
+	    $(if $(SEED),--seed $(SEED))
 
 test-long: $(READY)  ## every test in its long form: more races, kills and examples; ARGS for pytest
 	SCROLL_LONG=1 $(BIN)/pytest -n 4 $(ARGS)

@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 
 
 def run_without_network(
-    driver: str, package: str, inside: str, folder: Path, *, seconds: float = 240
+    driver: str, package: str, inside: str, folder: Path, *words: str, seconds: float = 240
 ) -> Any:
     """Run a driver with the program inside a package; what it printed. Skips where one of them
     cannot be had.
@@ -52,7 +52,7 @@ def run_without_network(
         pytest.skip("the network cannot be taken away here: unshare -n is refused")
     path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        [*isolated, sys.executable, str(HERE / driver), str(program), str(folder)],
+        [*isolated, sys.executable, str(HERE / driver), str(program), str(folder), *words],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,

@@ -95,6 +95,8 @@ class Watched:
     def __init__(self, conversations: Conversations) -> None:
         self.bodies: dict[str, tuple[Protocol, bytes]] = {}
         self.requests = 0
+        # For each request, the estimated tokens that the client sent, and those that went on.
+        self.tokens: list[tuple[int, int]] = []
         self._exchange = conversations.exchange
 
     def exchange(
@@ -105,6 +107,7 @@ class Watched:
             session = exchange._wired.session.scope.session_id
             self.bodies[session] = (protocol, body)
             self.requests += 1
+            self.tokens.append((len(body) * 2 // 7, len(exchange.body) * 2 // 7))
         return exchange
 
 
@@ -113,17 +116,24 @@ def returned(store: Path, watched: Watched) -> dict[str, int]:
     counts = {"messages": 0, "exact": 0, "apart_from_marks": 0}
     with Store(store, read_only=True) as opened_store:
         log = opened_store.log
-        for session, (protocol, body) in watched.bodies.items():
-            kinds = [Kind.CONVERSATION, Kind.TOOL_RESULT, Kind.NOTICE]
-            events = log.iterate(session_id=session, kind=kinds)
-            raws = {wire_bytes(log, event) or b"" for event in events}
-            plain = {without_marks(raw) for raw in raws}
+        # A fork begins with messages of its parent, so all sessions are read.
+        kinds = [Kind.CONVERSATION, Kind.TOOL_RESULT, Kind.NOTICE]
+        raws = {wire_bytes(log, event) or b"" for event in log.iterate(kind=kinds)}
+        plain = {_contents(raw) for raw in raws}
+        for protocol, body in watched.bodies.values():
             for message in ListReader(protocol).read(body).messages:
                 if message.role != "system" or message.notice:
                     counts["messages"] += 1
                     counts["exact"] += message.raw in raws
-                    counts["apart_from_marks"] += without_marks(message.raw) in plain
+                    counts["apart_from_marks"] += _contents(message.raw) in plain
     return counts
+
+
+def _contents(raw: bytes) -> bytes:
+    """A message without cache marks. A client may later put a prompt behind a result, into the
+    same message, so the brackets around the blocks do not count."""
+    plain = without_marks(raw)
+    return plain.removeprefix(b'{"role":"user","content":[').rstrip(b",]}")
 
 
 def environment(home: Path, upstream: str) -> dict[str, str]:
@@ -178,9 +188,7 @@ def main(program: str, folder: Path) -> Json:
             script(assistant, project),
             window=WINDOW,
             conversation=conversation,
-            # Codex adds the tools of MCP servers when they are ready, so its own requests change
-            # what reasoning was bound to.
-            binds_thinking=assistant != "codex",
+            binds_tools=assistant != "codex",
         ) as upstream,
         opened(store, upstream.url, window=WINDOW, task_id=task_id) as running,
     ):
@@ -215,6 +223,7 @@ def main(program: str, folder: Path) -> Json:
         "failures": [event.content for event in events if event.kind == Kind.FAILURE],
         "sessions": sorted({event.session_id for event in events}),
         "returned": returned(store, watched),
+        "tokens": watched.tokens,
     }
 
 

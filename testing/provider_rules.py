@@ -27,7 +27,16 @@ def normal_form(protocol: str, body: Json) -> list[bytes]:
     items = body["input" if protocol == "responses" else "messages"]
     if isinstance(items, str):
         items = [{"role": "user", "content": items}]
+    if protocol == "responses":
+        items = [_without_own_id(item) for item in items]
     return [_bytes(_plain(head)), *(_bytes(_plain(item)) for item in items)]
+
+
+def _without_own_id(item: Json) -> Json:
+    """Clients give ids to their own items, which no model sees: Codex makes new ones in a fork."""
+    if _is_of_reply(item):
+        return item
+    return {name: value for name, value in item.items() if name != "id"}
 
 
 def _bytes(value: object) -> bytes:
@@ -133,12 +142,16 @@ def _unanswered(open_calls: set[str]) -> Iterator[str]:
 # Responses --------------------------------------------------------------------------------------
 
 
+_CALLS = ("function_call", "custom_tool_call")
+_OUTPUTS = tuple(f"{kind}_output" for kind in _CALLS)
+
+
 def _responses_rules(body: Json) -> Iterator[str]:
     items = body["input"]
     if isinstance(items, str):
         return
-    calls = {item["call_id"] for item in items if _type(item) == "function_call"}
-    outputs = {item["call_id"] for item in items if _type(item) == "function_call_output"}
+    calls = {item["call_id"] for item in items if _type(item) in _CALLS}
+    outputs = {item["call_id"] for item in items if _type(item) in _OUTPUTS}
     for call_id in sorted(calls - outputs):
         yield f"No tool output found for function call {call_id}."
     for call_id in sorted(outputs - calls):
@@ -164,4 +177,4 @@ def _type(item: Mapping[str, Any]) -> str:
 def _is_of_reply(item: Mapping[str, Any]) -> bool:
     if _type(item) == "message":
         return item.get("role") == "assistant"
-    return _type(item) in ("function_call", "reasoning")
+    return _type(item) in (*_CALLS, "reasoning")

@@ -49,7 +49,13 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tools(self) -> set[str]:
-        listed = self.body.get("tools") or []
+        listed = list(self.body.get("tools") or [])
+        # Codex gives newer models their tools in the list, in a namespace.
+        for item in self.body.get("input") or []:
+            if isinstance(item, dict) and item.get("type") == "additional_tools":
+                listed += item["tools"]
+        for tool in list(listed):
+            listed += tool.get("tools") or []
         return {tool.get("name") or tool.get("function", {}).get("name") or "" for tool in listed}
 
     @property
@@ -83,7 +89,8 @@ class ScriptedUpstream:
     """`with ScriptedUpstream(script, window=30_000) as upstream`: `upstream.url` is its address.
 
     `conversation` names the conversation of a request from its headers and body; by default there
-    is only one.
+    is only one. Without `binds_tools`, thinking is bound to the list alone: Codex itself adds the
+    tools of MCP servers when they are ready.
     """
 
     def __init__(
@@ -92,12 +99,14 @@ class ScriptedUpstream:
         *,
         window: int = 200_000,
         binds_thinking: bool = True,
+        binds_tools: bool = True,
         conversation: Callable[[Mapping[str, str], Json], str] = lambda *_: "",
     ) -> None:
         self.requests: list[Seen] = []
         self._script = script
         self._window = window
         self._binds_thinking = binds_thinking
+        self._binds_tools = binds_tools
         self._conversation = conversation
         self._lock = threading.Lock()
         self._previous: dict[str, list[bytes]] = {}
@@ -204,7 +213,7 @@ class ScriptedUpstream:
 
     def _bind(self, issued: Issued, pieces: list[bytes]) -> None:
         if issued.answer.thinking:
-            self._bound[issued.signature] = _digest(pieces)
+            self._bound[issued.signature] = self._digest(pieces)
             self._needs |= dict.fromkeys(issued.item_ids, issued.reasoning_id)
 
     def _broken_binding(self, protocol: str, body: Json, pieces: list[bytes]) -> str:
@@ -213,7 +222,7 @@ class ScriptedUpstream:
             return ""
         wire = WIRES[protocol]
         for position, signature in wire.signatures(body):
-            if self._bound.get(signature) != _digest(pieces[: position + 1]):
+            if self._bound.get(signature) != self._digest(pieces[: position + 1]):
                 return wire.invalid_thinking(position)
         ids = wire.item_ids(body)
         for item_id in sorted(ids):
@@ -224,6 +233,10 @@ class ScriptedUpstream:
                 )
         return ""
 
+    def _digest(self, pieces: Sequence[bytes]) -> str:
+        bound = pieces if self._binds_tools else pieces[1:]
+        return hashlib.sha256(b"\n".join(bound)).hexdigest()
+
 
 class Outcome(msgspec.Struct, frozen=True):
     """What a request is answered with: a refusal, or a reply."""
@@ -232,10 +245,6 @@ class Outcome(msgspec.Struct, frozen=True):
     seen: Seen
     refusal: Refusal | None = None
     issued: Issued | None = None
-
-
-def _digest(pieces: Sequence[bytes]) -> str:
-    return hashlib.sha256(b"\n".join(pieces)).hexdigest()
 
 
 def _common(first: bytes, second: bytes) -> int:
@@ -305,6 +314,9 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, upstream: ScriptedUpstream) -> None:
         super().__init__(("127.0.0.1", 0), _Exchange)
         self.upstream = upstream
+
+    def handle_error(self, *_: Any) -> None:
+        """A client that was killed is no fault of the server's."""
 
 
 class _Exchange(BaseHTTPRequestHandler):

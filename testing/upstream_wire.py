@@ -15,7 +15,10 @@ class Call(msgspec.Struct, frozen=True):
     """A tool call of a scripted reply."""
 
     name: str
-    arguments: dict[str, Any]
+    # A text for a custom tool of the Responses protocol.
+    arguments: dict[str, Any] | str
+    # The namespace of a tool of the Responses protocol.
+    namespace: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -25,6 +28,8 @@ class Answer(msgspec.Struct, frozen=True):
     calls: tuple[Call, ...] = ()
     thinking: bool = False
     cut: bool = False
+    # Content blocks, or items of the Responses protocol, before the text.
+    blocks: tuple[Json, ...] = ()
 
 
 class Issued(msgspec.Struct, frozen=True):
@@ -101,6 +106,7 @@ class _Messages(Wire):
         if issued.answer.thinking:
             thought = {"type": "thinking", "thinking": f"Thinking about {issued.number}."}
             content.append({**thought, "signature": issued.signature})
+        content += issued.answer.blocks
         content.append({"type": "text", "text": issued.answer.text})
         for place, call in enumerate(issued.answer.calls):
             block = {"type": "tool_use", "id": issued.call_id(place), "name": call.name}
@@ -165,6 +171,8 @@ def _block_events(block: Json) -> tuple[Json, list[Json]]:
             {"type": "signature_delta", "signature": block["signature"]},
         ]
         return {"type": "thinking", "thinking": "", "signature": ""}, deltas
+    if block["type"] != "tool_use":
+        return block, []
     text = json.dumps(block["input"])
     pieces = (text[:5], text[5:])
     deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
@@ -238,14 +246,13 @@ class _Responses(Wire):
             summary = [{"type": "summary_text", "text": f"Thinking about {issued.number}."}]
             reasoning = {"type": "reasoning", "id": issued.reasoning_id, "summary": summary}
             items.append({**reasoning, "encrypted_content": issued.signature})
+        items += issued.answer.blocks
         content = [{"type": "output_text", "text": issued.answer.text, "annotations": []}]
         message = {"type": "message", "id": next(ids), "role": "assistant", "content": content}
         items.append({**message, "status": "completed"})
         for place, call in enumerate(issued.answer.calls):
-            item = {"type": "function_call", "id": next(ids), "call_id": issued.call_id(place)}
-            arguments = json.dumps(call.arguments)
-            item |= {"name": call.name, "arguments": arguments, "status": "completed"}
-            items.append(item)
+            ids_of_call = {"id": next(ids), "call_id": issued.call_id(place)}
+            items.append({**_call_item(call), **ids_of_call, "status": "completed"})
         return items
 
     def _response(self, issued: Issued, status: str, items: list[Json]) -> Json:
@@ -315,6 +322,18 @@ class _Responses(Wire):
     def item_ids(self, body: Json) -> set[str]:
         items = body["input"] if isinstance(body["input"], list) else []
         return {item["id"] for item in items if item.get("id")}
+
+
+def _call_item(call: Call) -> Json:
+    """A call without its ids."""
+    if isinstance(call.arguments, str):
+        return {"type": "custom_tool_call", "name": call.name, "input": call.arguments}
+    item = {
+        "type": "function_call",
+        "name": call.name,
+        "arguments": json.dumps(call.arguments),
+    }
+    return {**item, "namespace": call.namespace} if call.namespace else item
 
 
 WIRES: dict[str, Wire] = {"messages": _Messages(), "chat": _Chat(), "responses": _Responses()}

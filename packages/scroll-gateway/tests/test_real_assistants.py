@@ -9,14 +9,9 @@ from typing import Any
 
 import pytest
 
+from assistant_clients import PROGRAMS
 from assistant_runs import run_without_network
 
-PROGRAMS = {
-    "claude": ("claude_agent_sdk", "_bundled/claude"),
-    "codex": ("codex_cli_bin", "bin/codex"),
-    # From npm: the variable SCROLL_OPENCODE names the program.
-    "opencode": ("opencode", ""),
-}
 WITH_RECALL = ("claude", "opencode")
 TURNS = 12
 WINDOW = 30_000
