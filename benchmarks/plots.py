@@ -89,7 +89,7 @@ def _search(axes: "Axes", series: Series) -> None:
         ("Scroll", OURS, [size.ours for size in series.search]),
     ):
         axes.plot(sizes, times, "o-", color=colour, markersize=4)
-        _name(axes, label, sizes[-1], times[-1], colour)
+        name_curve(axes, label, sizes[-1], times[-1], colour)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xticks(sizes, [short(size) for size in sizes])
@@ -106,7 +106,7 @@ def _tokens(axes: "Axes", series: Series) -> None:
     ):
         axes.plot(range(1, len(sent) + 1), sent, color=colour, linewidth=1.4)
         label = "nothing evicted" if window == largest else f"window {short(window)}"
-        _name(axes, label, len(sent), sent[-1], colour)
+        name_curve(axes, label, len(sent), sent[-1], colour)
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: short(value))
     axes.set_xlabel("step")
@@ -142,7 +142,7 @@ def _index(axes: "Axes", series: Series) -> None:
     right.spines["right"].set_visible(True)
 
 
-def _name(axes: "Axes", label: str, x: float, y: float, colour: str) -> None:
+def name_curve(axes: "Axes", label: str, x: float, y: float, colour: str) -> None:
     """Write the name of a curve at its end."""
     axes.annotate(
         label,
