@@ -5,12 +5,15 @@
 
 from pathlib import Path
 
-from forms import form
+import pytest
+
+from forms import LONG
 from gateway_kills import Hunt
 
-KILLS = form(6, 60)
+KILLS = 20
 
 
+@pytest.mark.skipif(not LONG, reason="make test-long and make test-gateway-kills take minutes")
 def test_nothing_is_lost_or_recorded_twice_whoever_is_killed(tmp_path: Path) -> None:
     lines: list[str] = []
     report = Hunt(tmp_path, KILLS, seed=36, progress=lines.append).run()
