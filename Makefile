@@ -81,7 +81,8 @@ test-gateway: $(READY)  ## 150 turns of real assistants through a gateway; TURNS
 	SCROLL_GATEWAY_TURNS=$(or $(TURNS),150) SCROLL_GATEWAY_WINDOW=$(or $(WINDOW),30000) \
 	SCROLL_OPENCODE=$(CURDIR)/$(VENV)/opencode/node_modules/.bin/opencode \
 	    $(BIN)/pytest -rsP packages/scroll-gateway/tests/test_real_assistants.py \
-	    packages/scroll-gateway/tests/test_assistant_scenes.py
+	        packages/scroll-gateway/tests/test_real_one_session.py \
+	        packages/scroll-gateway/tests/test_assistant_scenes.py
 
 test-gateway-kills: $(READY)  ## kills a gateway, its clients and connections; KILLS, SEED
 	PYTHONPATH=testing $(BIN)/python testing/gateway_kills.py --kills $(or $(KILLS),200) \
