@@ -16,8 +16,8 @@ ASSISTANT_TESTS := $(addprefix packages/scroll-assistants/tests/,\
     test_claude_code.py test_codex.py test_gemini.py)
 
 .PHONY: help demo test lint types unit test-assistants test-gateway test-gateway-kills test-hosts \
-    test-long test-lowest dist browser screenshots bench bench-large bench-shared bench-inspector \
-    compare turn tokens soak fuzz mutants constraints clean
+    test-long test-lowest dist docs browser screenshots bench bench-large bench-shared \
+    bench-inspector compare turn tokens soak fuzz mutants constraints clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) \
@@ -103,6 +103,10 @@ test-lowest:     ## the tests with every dependency at its declared floor; ARGS 
 dist:            ## build every distribution, look into it, install it in clean environments; ARGS
 	$(PYTHON) benchmarks/dist.py $(ARGS)
 
+docs: $(READY)   ## the documentation site in site/; a warning is an error
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "Open site/index.html in a browser."
+
 $(VENV)/.bench: $(READY)
 	$(BIN)/python -m pip install --quiet --group bench
 	@touch $@
@@ -146,4 +150,4 @@ constraints: $(READY)  ## write the installed versions to .ci/constraints.txt
 	@mv $(VENV)/constraints.txt .ci/constraints.txt
 
 clean:           ## remove the virtual environments and caches
-	rm -rf $(VENV) .venv-lowest .venv-hosts dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .venv-hosts dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 
@@ -58,5 +58,28 @@ def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
 
 def test_the_index_lists_every_page() -> None:
     targets = {target.partition("#")[0] for target in LINK.findall(prose(DOCS / "README.md"))}
-    names = {file.name for file in DOCS.glob("*.md")} - {"README.md"}
+    names = {file.relative_to(DOCS).as_posix() for file in DOCS.rglob("*.md")} - {"README.md"}
     assert names - targets == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_lists_begin_after_an_empty_line(page: Path) -> None:
+    """A list that follows a paragraph directly is shown as part of the paragraph on the site."""
+    item = re.compile(r"^(?:[-*]|1\.) ")
+    lines = prose(page).splitlines()
+    pairs = [(line, lines[number - 1]) for number, line in enumerate(lines) if number]
+    glued = [line for line, before in pairs if item.match(line) and before[:1].isalnum()]
+    assert glued == []
+
+
+def test_the_site_builds_without_warnings_and_loads_nothing_from_other_hosts(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("mkdocs")
+    command = ["-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 20
+    loaded = re.compile(r"<(?:script|img|link)\b[^>]*\b(?:src|href)=\"(?:https?:)?//")
+    assert [page.name for page in pages if loaded.search(page.read_text())] == []
