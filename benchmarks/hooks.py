@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from scroll_assistants.install import scroll_command
 from scroll_assistants.project import project_task
@@ -31,6 +32,9 @@ PROJECTS = 4
 WORDS = """the shop basket price order user test page table query module function error line value
 file check build branch deploy server cache index parser token config style button review commit
 merge log graph field route client schema""".split()
+FACT = "The staging server listens on port 8443, behind the halcyon proxy."
+ASKED = "Which port does the staging server listen on, behind the halcyon proxy?"
+UNRELATED = "Please check the price of the basket on the page, and review the order table."
 RULES = (
     "Always run the linter before a commit.",
     "From now on, answer in short sentences.",
@@ -50,6 +54,8 @@ def main() -> None:
             project.mkdir()
         with Store(folder / "store", create=True) as store:
             fill(store, projects, arguments.messages)
+            store.append(Draft(role="user", task_id=project_task(projects[0]), content=FACT))
+            store.index.catch_up()
         measure(folder, projects[0], arguments.runs)
 
 
@@ -126,10 +132,11 @@ def measure(folder: Path, project: Path, runs: int) -> None:
         environment.pop(name, None)
     times: dict[str, list[tuple[float, float]]] = {}
 
-    def call(row: str, event: str, **fields: str) -> None:
+    def call(row: str, event: str, **fields: Any) -> None:
         message = {"hook_event_name": event, "session_id": SESSION, "cwd": str(project), **fields}
         answer = timed(row, command, json.dumps(message))
-        assert bool(answer) == (event == "SessionStart"), (event, answer)
+        is_answered = event == "SessionStart" or fields.get("prompt") == ASKED
+        assert bool(answer) == is_answered, (event, answer)
 
     def timed(row: str, words: list[str], stdin: str = "") -> str:
         began, used = time.perf_counter(), cpu()
@@ -153,6 +160,12 @@ def measure(folder: Path, project: Path, runs: int) -> None:
         )
         call("the start of a session", "SessionStart", source="startup")
         call("the start after a compaction", "SessionStart", source="compact")
+        call("a prompt with a brief", "UserPromptSubmit", prompt=ASKED)
+        call("a prompt without one", "UserPromptSubmit", prompt=UNRELATED)
+        arguments = {"command": f"pytest -q tests/test_{number}.py"}
+        call("before a command", "PreToolUse", tool_input=arguments)
+        arguments = {"file_path": str(project / "src" / f"new_{number}.py")}
+        call("before an edit", "PreToolUse", tool_input=arguments)
     print(
         f"{runs} calls each, in ms; load average {os.getloadavg()[0]:.1f}; the goal is a p95 of "
         f"{GOAL_MS:.0f}"

@@ -17,7 +17,7 @@ from assistant_runs import Place, events, faults, recorded, scroll, wait_for
 from provider_server import Exchange, ProviderServer
 
 ASKED = "Always measure twice. What do we know of the kingfisher?"
-SECOND = "And the otter?"
+SECOND = "Does the kingfisher still nest by the weir?"
 CONFIG = """model = "any"
 model_provider = "here"
 model_auto_compact_token_limit = 5000

@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from assistant_runs import run_without_network
-from claude_code_driver import ASKED, COUNTED, LAST, SEARCHED
+from claude_code_driver import (
+    ASKED,
+    ASKED_AGAIN,
+    COUNTED,
+    EDITED,
+    LAST,
+    POISON,
+    SEARCHED,
+    UNRELATED,
+)
 from scroll_context.view.tokens import estimate
 
 
@@ -23,14 +32,19 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
     )
 
 
-def injected(request: str) -> str:
-    """The context that a request to the model carries from our hook."""
+def _texts(request: str) -> list[str]:
     texts = []
     for message in json.loads(request):
         content = message["content"]
         texts += (
             [content] if isinstance(content, str) else [block.get("text", "") for block in content]
         )
+    return texts
+
+
+def injected(request: str) -> str:
+    """The context that a request to the model carries from our hook."""
+    texts = _texts(request)
     (found,) = [text for text in texts if "SessionStart hook additional context: " in text]
     context = found.split("SessionStart hook additional context: ")[-1]
     return str(context.split("</scroll-context>")[0] + "</scroll-context>")
@@ -56,9 +70,10 @@ def test_everything_that_was_said_is_captured_once(report: Any) -> None:
     said = [
         e["content"]
         for e in report["events"]
-        if e["kind"] == "conversation" and e["role"] == "user"
+        if e["kind"] == "conversation" and e["role"] == "user" and e["content"] != POISON
     ]
-    assert said[1:] == [ASKED, COUNTED, SEARCHED, LAST, "Hello again."]
+    second = ["Hello again.", ASKED_AGAIN, ASKED_AGAIN, UNRELATED, EDITED]
+    assert said[1:] == [ASKED, COUNTED, SEARCHED, LAST, *second]
     assert len({event["task"] for event in report["events"]}) == 1
     assert not [
         event
@@ -90,6 +105,20 @@ def test_the_next_session_is_told_too(report: Any) -> None:
     context = injected(report["second_requests"][0])
     assert LAST in context and "Always indent with tabs." in context
     assert estimate(context) <= 1_500
+
+
+def test_a_fact_of_an_earlier_session_is_offered_once_by_itself(report: Any) -> None:
+    last = "\n".join(_texts(report["second_requests"][-1]))
+    briefs = last.split("UserPromptSubmit hook additional context: ")[1:]
+    assert len(briefs) == 1, "once, and nothing for the prompts that it does not bear on"
+    lines = briefs[0].split("</scroll-context>")[0].splitlines()
+    assert [line for line in lines if " user in project-" in line and "halcyon" in line]
+    assert all("imported, not this user's words" in line for line in lines if "deleted" in line)
+
+
+def test_a_file_about_to_be_written_is_offered_its_last_change(report: Any) -> None:
+    last = "\n".join(_texts(report["second_requests"][-1]))
+    assert "notes.txt was last changed" in last.split("PreToolUse")[-1]
 
 
 def test_uninstalling_leaves_the_files_as_they_were(report: Any) -> None:

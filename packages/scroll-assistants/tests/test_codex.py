@@ -36,6 +36,8 @@ def test_codex_is_captured_searches_and_is_told_of_the_last_session(report: Any)
     )
     told = json.dumps(report["requests"][-1])
     assert f"] {ASKED}" in told and "- [" in told.split("## Standing instructions")[1]
+    brief = told.split("Earlier work that may bear on this")[1].split("</scroll-context>")[0]
+    assert "The kingfisher nests by the weir." in brief and " user in project-" in brief
     handovers = [e for e in report["events"] if "Standing instructions of the user" in e["content"]]
     assert handovers and all(e["echo"] for e in handovers), "what Scroll said is no history"
     assert report["doctor"]["captured"] and not report["doctor"]["missing"]

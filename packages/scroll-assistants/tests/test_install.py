@@ -29,6 +29,7 @@ from scroll_assistants.install import (
 )
 from scroll_context.cli.app import app
 from scroll_context.errors import BadInput
+from scroll_context.events import Draft
 from scroll_context.store import Store
 
 SETTINGS = """{
@@ -339,7 +340,7 @@ def test_the_doctor_does_not_call_an_import_a_capture(home: Path) -> None:
     transcript.write_text(json.dumps(line) + "\n")
     with Store(home / "store", create=True) as store:
         assert capture(store, transcript).added == 1
-    assert state().endswith("nothing captured yet")
+    assert "nothing captured yet" in state()
     hooks.capture("claude-code", str(home / "store"), str(transcript))
     assert f"last captured {dt.datetime.now(dt.UTC).date().isoformat()}" in state()
 
@@ -491,3 +492,42 @@ def test_a_settings_file_that_never_ends_is_refused_and_does_not_stop_the_doctor
     assert connected_scopes(assistant, tmp_path / "project") == []
     with pytest.raises(BadInput):
         plan_uninstall(assistant, "project", tmp_path / "project")
+
+
+# transcripts that Claude Code deletes -------------------------------------------------------------
+
+
+def test_installing_says_when_transcripts_are_deleted_and_can_keep_them(home: Path) -> None:
+    words = ["install", "claude-code", "--yes", "--store", str(home / "store")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0 and "deletes its transcripts after 30 days" in done.stderr
+    done = CliRunner().invoke(app, [*words, "--keep-transcripts", "3650"])
+    assert done.exit_code == 0 and "deletes its transcripts" not in done.stderr
+    settings = home / ".claude" / "settings.json"
+    assert json.loads(settings.read_text())["cleanupPeriodDays"] == 3650
+    settings.write_text(settings.read_text().rstrip() + "\n\n")
+    apply(plan_uninstall("claude-code", "user", home))
+    assert not settings.exists() or "cleanupPeriodDays" not in settings.read_text()
+
+
+def test_a_number_of_days_that_the_user_chose_is_not_changed(home: Path) -> None:
+    settings = home / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text('{"cleanupPeriodDays": 7}')
+    with pytest.raises(BadInput, match="already has cleanupPeriodDays: 7"):
+        plan_install("claude-code", "user", home, connection(home, keep_days=3650))
+    assert settings.read_text() == '{"cleanupPeriodDays": 7}'
+
+
+def test_doctor_counts_the_sessions_that_only_scroll_has(home: Path) -> None:
+    projects = home / ".claude" / "projects" / "-work"
+    projects.mkdir(parents=True)
+    (projects / "kept.jsonl").touch()
+    with Store(home / "store", create=True) as store:
+        for name in ("kept", "gone", "gone/agent-1", "gone too"):
+            store.append(Draft(role="user", agent_id="claude-code", session_id=name, content="x"))
+        store.append(Draft(role="user", agent_id="codex", session_id="other", content="x"))
+    apply(plan_install("claude-code", "user", home, connection(home)))
+    (installed,) = [one for one in examine_assistants(home) if one.assistant == "claude-code"]
+    assert installed.deleted == 2
+    assert installed.state.endswith("2 sessions recorded here that it has deleted")

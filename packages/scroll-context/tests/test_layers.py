@@ -46,7 +46,7 @@ VALUES = {
 LOG = VALUES | {"log"}
 STORE = LOG | {"search", "sql", "upkeep", "store"}
 KERNEL = VALUES | {"kernel", "jail"}
-SESSION = STORE | KERNEL | {"tools", "recall", "view", "models", "session"}
+SESSION = STORE | KERNEL | {"tools", "recall", "brief", "view", "models", "session"}
 
 MAY_IMPORT = {
     **dict.fromkeys(VALUES, VALUES),
@@ -61,6 +61,7 @@ MAY_IMPORT = {
     "models": VALUES,
     "tools": LOG | KERNEL,
     "recall": STORE | KERNEL | {"tools"},
+    "brief": STORE | {"view"},
     "session": SESSION,
     "agent": SESSION,
     "hosts": SESSION | {"agent", "importing"},

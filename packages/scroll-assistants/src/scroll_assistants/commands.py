@@ -78,6 +78,15 @@ tokens_option = click.option(
 )
 
 
+keep_option = click.option(
+    "--keep-transcripts",
+    type=click.IntRange(0, 36_500),
+    metavar="DAYS",
+    default=0,
+    help="For Claude Code: keep its transcripts for so many days, instead of 30.",
+)
+
+
 @click.command(cls=Command)
 @assistant_argument
 @click.option("--remove", is_flag=True, help="Disconnect the assistant. The store remains.")
@@ -86,6 +95,7 @@ tokens_option = click.option(
 @store_option
 @reach_option
 @tokens_option
+@keep_option
 @yes_option
 @dry_run_option
 @json_option
@@ -97,6 +107,7 @@ def install(
     store: Place,
     reach: str,
     tokens: int,
+    keep_transcripts: int,
     yes: bool,
     dry_run: bool,
     as_json: bool,
@@ -114,6 +125,7 @@ def install(
       scroll install claude-code
       scroll install codex --scope project --dry-run
       scroll install gemini --store ~/history --yes
+      scroll install claude-code --keep-transcripts 3650
       scroll install claude-code --remove
     """
     if remove:
@@ -130,7 +142,9 @@ def install(
                 "files; put it in ~/.pgpass"
             )
     place = store if isinstance(store, str) else str(store.expanduser().absolute())
-    link = StoreLink(store=place, reach=reach, tokens=tokens)
+    if keep_transcripts and assistant != "claude-code":
+        raise BadInput("--keep-transcripts is a setting of Claude Code; leave it out")
+    link = StoreLink(store=place, reach=reach, tokens=tokens, keep_days=keep_transcripts)
     changes = plan_install(assistant, scope, project.absolute(), link)
     _carry_out(changes, "installed", yes=yes, dry_run=dry_run, as_json=as_json)
     if not dry_run:
@@ -141,6 +155,22 @@ def install(
             f"{assistant} is connected to {place}; "
             f"this takes effect the next time you start {assistant}"
         )
+        if assistant == "claude-code":
+            _note_deletion()
+
+
+def _note_deletion() -> None:
+    """Say when Claude Code deletes its transcripts, and how to change that."""
+    from scroll_assistants.kept_transcripts import MANY_DAYS, kept_days
+
+    days = kept_days()
+    if days >= MANY_DAYS:
+        return
+    note(
+        f"Claude Code deletes its transcripts after {days} days. Scroll keeps what it has "
+        "recorded: run `scroll import --all` to record older sessions. To keep the transcripts: "
+        f"`scroll install claude-code --keep-transcripts {MANY_DAYS}`"
+    )
 
 
 def _disconnect(

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from scroll_assistants.project import CLOSING, OPENING
+from scroll_assistants.project import CLOSING, OPENING, marked
 from scroll_context.origin import FROM_USER_SQL, NOT_IMPORTED_SQL
 from scroll_context.text.printable import printable
 from scroll_context.text.stance import standing
@@ -69,7 +69,6 @@ _DECISION = re.compile(
 _CUT = "… (cut; `expand` has all)"
 # Separates the lines of a quoted text.
 _FURTHER_LINE = "\n  > "
-_END_MARK = re.compile(r"<\s*/\s*scroll-context\s*>", re.IGNORECASE)
 _DONE = ("completed", "done", "deleted", "cancelled")
 
 
@@ -124,9 +123,7 @@ def handover(
     body = _fitted(parts, BYTES_A_TOKEN * tokens - around)
     if not body:
         return ""
-    # A message may have quoted the closing mark.
-    lines = [_END_MARK.sub("(end)", line) for line in body]
-    return "\n".join([OPENING, opening, *lines, "", HOW_TO_SEARCH, CLOSING])
+    return marked("\n".join([opening, *body, "", HOW_TO_SEARCH]))
 
 
 def _session_parts(

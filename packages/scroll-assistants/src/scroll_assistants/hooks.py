@@ -1,10 +1,11 @@
-"""The command that a coding assistant runs at its events: it captures the transcript and answers
-with a hand-over.
+"""The command that a coding assistant runs at its events: it captures the transcript, and answers
+with a hand-over or a brief.
 
 `scroll hook ASSISTANT --store DIR` reads one event as JSON from standard input. At the start of a
-session, and again after a compaction, it answers with a bounded context (handover.py). At every
-other event it only captures: it reads the assistant's transcript from where the last capture
-stopped. It calls no model.
+session, and again after a compaction, it answers with a bounded context (handover.py). At a prompt,
+and before a tool uses a file or a command, it answers with a brief of what bears on it, which is
+mostly nothing (offers.py). At other events it only captures: it reads the assistant's transcript
+from where the last capture stopped. It calls no model.
 
 An assistant waits for its hooks, so this module imports next to nothing until it has to. A capture
 continues in a forked process after the hook has answered. The transcript is on disk, so the next
@@ -27,6 +28,13 @@ TOKENS = 1_500
 LEASE_SECONDS = 0.1
 # At the end of a session a capture tries often, since the next one may not come for a long time.
 ATTEMPTS = 100
+# The size of a brief, and the events that get one.
+BRIEF_TOKENS = 600
+BRIEFED = ("userpromptsubmit", "beforeagent", "pretooluse")
+# Nothing is captured before a tool call: its result comes soon.
+UNCAPTURED = ("pretooluse",)
+# How long a capture may index what is new. The next capture, or a search, indexes the rest.
+INDEX_SECONDS = 30.0
 # Many of these events come in a second, so their captures pause. The other events, and the next one
 # of these, read the rest.
 FREQUENT = ("posttooluse", "aftertool")
@@ -55,13 +63,15 @@ def main(arguments: list[str]) -> int:
             raise ValueError(f"there is no store in {store}")
         name = str(event.get("hook_event_name", "")).lower()
         transcript = _transcript(event)
-        is_recorded = os.environ.get(GATEWAY_STORE, "") == store
+        is_recorded = name in UNCAPTURED or os.environ.get(GATEWAY_STORE, "") == store
         if transcript and not is_recorded and (name not in FREQUENT or is_due(transcript)):
             attempts = ATTEMPTS if name == "sessionend" else 1
             _in_background(lambda: capture(assistant, store, transcript, attempts))
         if name == "sessionstart":
             text = context(store, event, options["reach"], int(options["tokens"]))
             _answer(assistant, event, text)
+        elif name in BRIEFED:
+            _answer(assistant, event, brief(store, event, options["reach"]))
     except Exception as error:  # noqa: BLE001 - whatever it is, the assistant must not notice
         record(error)
     return 0
@@ -192,6 +202,7 @@ def located(store: str) -> str:
 def capture(assistant: str, store: str, transcript: str, attempts: int = 1) -> None:
     """Record new lines of the transcript and of its sub-agents' transcripts."""
     from scroll_assistants.importers import capture as capture_file
+    from scroll_assistants.offers import remove_old
     from scroll_context.store import Store
 
     with Store(store, lock_timeout=LEASE_SECONDS) as opened:
@@ -200,6 +211,10 @@ def capture(assistant: str, store: str, transcript: str, attempts: int = 1) -> N
             if not report.left:
                 _touch(last_capture(assistant, store))
                 break
+        # A brief reads the index as it is, so that no assistant waits for it.
+        opened.index.catch_up(INDEX_SECONDS)
+    if attempts > 1:
+        remove_old()
     if attempts > 1 and os.path.exists(_stamp(transcript)):
         os.unlink(_stamp(transcript))
 
@@ -210,22 +225,55 @@ def capture(assistant: str, store: str, transcript: str, attempts: int = 1) -> N
 def context(store: str, event: dict[str, Any], reach: str, tokens: int) -> str:
     """The hand-over for the project that the assistant was started in."""
     from scroll_assistants.handover import handover
-    from scroll_assistants.project import project_task
+    from scroll_assistants.offers import begin
 
-    roots = event.get("workspace_roots") or [os.getcwd()]
-    folder = str(os.environ.get("CLAUDE_PROJECT_DIR") or event.get("cwd") or roots[0])
+    folder = _folder(event)
+    session = _session(event)
+    source = str(event.get("source") or "startup")
     query, close = _reader(store)
     try:
+        begin(store, query, session, source)
         return handover(
             query,
-            task="" if reach == "all" else project_task(folder),
-            session=str(event.get("session_id") or event.get("conversation_id") or ""),
-            source=str(event.get("source") or "startup"),
+            task=_task(folder, reach),
+            session=session,
+            source=source,
             tokens=tokens,
             folder=folder,
         )
     finally:
         close()
+
+
+def brief(store: str, event: dict[str, Any], reach: str) -> str:
+    """The earlier work that bears on a prompt, or on the file or command of a tool call."""
+    from scroll_assistants.offers import offer
+    from scroll_assistants.project import marked
+
+    if "://" in store:
+        # The replica of a shared store takes too long to open.
+        return ""
+    query, close = _reader(store)
+    try:
+        task = _task(_folder(event), reach)
+        return marked(offer(store, query, event, _session(event), task, BRIEF_TOKENS))
+    finally:
+        close()
+
+
+def _folder(event: dict[str, Any]) -> str:
+    roots = event.get("workspace_roots") or [os.getcwd()]
+    return str(os.environ.get("CLAUDE_PROJECT_DIR") or event.get("cwd") or roots[0])
+
+
+def _session(event: dict[str, Any]) -> str:
+    return str(event.get("session_id") or event.get("conversation_id") or "")
+
+
+def _task(folder: str, reach: str) -> str:
+    from scroll_assistants.project import project_task
+
+    return "" if reach == "all" else project_task(folder)
 
 
 def _reader(store: str) -> tuple[Any, Any]:

@@ -12,6 +12,7 @@ user's home. Entries contain absolute paths of this machine, so in a project the
 are not shared, if the assistant has such files.
 """
 
+import contextlib
 import datetime as dt
 import difflib
 import hashlib
@@ -31,6 +32,7 @@ import msgspec
 
 from scroll_assistants import json_edit, toml_edit
 from scroll_assistants.hooks import ASSISTANTS, TOKENS, last_capture, log_file
+from scroll_assistants.kept_transcripts import SETTING, claude_folder, deleted_sessions
 from scroll_context.errors import BadInput, ScrollError
 from scroll_context.files import complete_file
 from scroll_context.folders import state_folder
@@ -48,14 +50,24 @@ _OUR_HOOK = re.compile(rf"\bhook ({'|'.join(ASSISTANTS)})\b.* --store\b")
 _CLAUDE_EVENTS = (
     "SessionStart",
     "UserPromptSubmit",
+    "PreToolUse",
     "PostToolUse",
     "Stop",
     "SubagentStop",
     "PreCompact",
     "SessionEnd",
 )
+# The tools that change files or run commands. The assistant calls no hook before the others.
+_BRIEFED_TOOLS = "Edit|Write|MultiEdit|NotebookEdit|Bash"
 _CODEX_EVENTS = ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "PreCompact")
-_GEMINI_EVENTS = ("SessionStart", "AfterTool", "AfterAgent", "PreCompress", "SessionEnd")
+_GEMINI_EVENTS = (
+    "SessionStart",
+    "BeforeAgent",
+    "AfterTool",
+    "AfterAgent",
+    "PreCompress",
+    "SessionEnd",
+)
 
 
 class StoreLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +79,8 @@ class StoreLink(msgspec.Struct, frozen=True, kw_only=True):
     store: str
     reach: str = "task"
     tokens: int = TOKENS
+    # The days that Claude Code keeps its transcripts; 0 leaves its setting alone.
+    keep_days: int = 0
 
 
 # In bytes. Claude Code keeps the history of prompts in its settings, so they can be large.
@@ -119,6 +133,8 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
     store: str = ""
     # The time when a hook of this assistant last recorded something. An import does not count.
     captured: str = ""
+    # The recorded sessions whose transcripts the assistant has deleted.
+    deleted: int = 0
     # Sentences about what is missing, each with its remedy.
     missing: tuple[str, ...] = ()
 
@@ -137,7 +153,11 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
                 "so it was not opened"
             )
         when = f"last captured {self.captured[:19]}" if self.captured else "nothing captured yet"
-        return f"connected ({self.scope}) to {place}, {when}"
+        text = f"connected ({self.scope}) to {place}, {when}"
+        if not self.deleted:
+            return text
+        sessions = "1 session" if self.deleted == 1 else f"{self.deleted:,} sessions"
+        return f"{text}; {sessions} recorded here that it has deleted"
 
 
 # entries ------------------------------------------------------------------------------------------
@@ -157,7 +177,11 @@ def entries(assistant: str, scope: SettingsScope, project: Path, to: StoreLink) 
     mcp: dict[str, Any] = {"command": command[0], "args": server}
     match assistant:
         case "claude-code":
-            return _claude_code(scope, project, hook, {"type": "stdio", **mcp, "alwaysLoad": True})
+            server_entry = {"type": "stdio", **mcp, "alwaysLoad": True}
+            ours = _claude_code(scope, project, hook, server_entry)
+            if to.keep_days:
+                ours.append(Entry(ours[-1].file, (SETTING,), to.keep_days))
+            return ours
         case "codex":
             home = project / ".codex"
             if scope == "user":
@@ -189,7 +213,7 @@ def _claude_code(
     scope: SettingsScope, project: Path, hook: str, mcp: dict[str, Any]
 ) -> list[Entry]:
     moved = os.environ.get("CLAUDE_CONFIG_DIR")
-    home = Path(moved) if moved else Path.home() / ".claude"
+    home = claude_folder()
     servers = home / ".claude.json" if moved else Path.home() / ".claude.json"
     if scope == "user":
         return [
@@ -206,8 +230,15 @@ def _claude_code(
 
 
 def _hooks(file: Path, events: tuple[str, ...], hook: str, timeout: int) -> list[Entry]:
-    value = {"hooks": [{"type": "command", "command": hook, "timeout": timeout}]}
-    return [Entry(file, ("hooks", event), value, in_list=True) for event in events]
+    entries = []
+    for event in events:
+        value: dict[str, Any] = {
+            "hooks": [{"type": "command", "command": hook, "timeout": timeout}]
+        }
+        if event == "PreToolUse":
+            value = {"matcher": _BRIEFED_TOOLS, **value}
+        entries.append(Entry(file, ("hooks", event), value, in_list=True))
+    return entries
 
 
 def scroll_command() -> list[str]:
@@ -237,7 +268,7 @@ def plan_install(
 
 def plan_uninstall(assistant: str, scope: SettingsScope, project: Path) -> list[Change]:
     """The changes that remove our entries."""
-    ours = entries(assistant, scope, project, NOWHERE)
+    ours = entries(assistant, scope, project, msgspec.structs.replace(NOWHERE, keep_days=1))
     _check_places(ours, scope, project)
     return [change for change in _undone(ours) if change.new != change.old]
 
@@ -291,7 +322,9 @@ def _undone(ours: list[Entry]) -> Iterator[Change]:
         elif text is not None:
             previous = (record or {}).get("before")
             here = [entry for entry in ours if entry.file == file]
-            before = _removed(text, here, previous or "")
+            # Without a record, the file was never changed by us, and single values are the user's.
+            beginning = "{}" if record is not None and previous is None else previous or ""
+            before = _removed(text, here, beginning)
             if record is not None and previous is None and _is_bare(file, before):
                 # We created the file, and nothing else has been added to it.
                 before = None
@@ -356,6 +389,8 @@ def _with(text: str | None, entry: Entry) -> str:
         text = "{}\n"
     if entry.in_list:
         return json_edit.append(text, entry.path, entry.value)
+    if present is not None and entry.path == (SETTING,):
+        raise BadInput(f"it already has {SETTING}: {present}; change that number there")
     if present is not None:
         # The file already has a version number, which remains.
         return text
@@ -424,11 +459,14 @@ def _installed(assistant: str, scope: SettingsScope, project: Path) -> Installed
     if not Path(program).exists():
         missing.append(f"the program {program}: `scroll install {assistant}` updates the path")
     captured = _last_capture(assistant, store)
+    deleted = 0
     # A file of the project may have come with a repository: the store that it names is printed and
     # never opened.
     if scope == "user":
         try:
-            open_log(store).close()
+            with contextlib.closing(open_log(store)) as log:
+                if assistant == "claude-code":
+                    deleted = deleted_sessions(log)
         except ScrollError as error:
             missing.append(str(error))
     fault = _last_fault(captured)
@@ -441,6 +479,7 @@ def _installed(assistant: str, scope: SettingsScope, project: Path) -> Installed
         files=files,
         store=store,
         captured=captured,
+        deleted=deleted,
         missing=tuple(missing),
     )
 

@@ -10,9 +10,18 @@ import re
 from scroll_context.projects import project_task as project_task
 
 OPENING, CLOSING = "<scroll-context>", "</scroll-context>"
-"""Marks around the text that an assistant gets at the start of a session, so that a capture does
-not take it for the user's words.
+"""Marks around the texts that an assistant gets from Scroll, so that a capture does not take them
+for the user's words.
 """
+
+_END_MARK = re.compile(r"<\s*/\s*scroll-context\s*>", re.IGNORECASE)
+
+
+def marked(text: str) -> str:
+    """A text between the marks; "" for no text. A quoted message cannot end the text."""
+    if not text:
+        return ""
+    return f"{OPENING}\n{_END_MARK.sub('(end)', text)}\n{CLOSING}"
 
 
 @functools.lru_cache(maxsize=256)

@@ -55,6 +55,9 @@ COMMANDS = {
         ),
         "repl": ("kernel:repl", "Run Python in the jailed kernel yourself."),
     },
+    "Assistants": {
+        "brief": ("brief:brief", "Show the few earlier events that bear on a prompt."),
+    },
     "Store": {
         "stats": ("reading:stats", "Show the size and contents of the store."),
         "sql": ("reading:sql", "Run a read-only SQL query on the history."),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Unpack
 
 import msgspec
+import tantivy
 
 from scroll_context.errors import BadInput, IndexUnavailable
 from scroll_context.events import EVERYTHING, Event, Grant, Progress
@@ -302,6 +303,14 @@ class SearchIndex:
     def close(self) -> None:
         """Stop indexing, merges included. The next search indexes the rest."""
         self._indexer.close()
+
+    def searcher(self, patience: float | None = None) -> tantivy.Searcher | None:
+        """The newest committed state of the index, after it has caught up, for readers with queries
+        of their own; None if nothing is indexed.
+        """
+        self._freshen(EVERYTHING, (), patience)
+        commit = self._indexer.newest()
+        return commit.searcher if commit else None
 
     # notes ----------------------------------------------------------------------------------------
 

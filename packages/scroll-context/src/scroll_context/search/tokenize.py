@@ -163,6 +163,11 @@ def words(text: str) -> list[str]:
     return _WORDS.analyze(text if text.isascii() else SPACELESS.sub(" ", text))
 
 
+def stems(text: str) -> list[str]:
+    """The same words by their stems, as the index keeps them."""
+    return _STEMS.analyze(text if text.isascii() else SPACELESS.sub(" ", text))
+
+
 def runs(text: str) -> list[str]:
     """The runs of scripts without spaces in normal text."""
     return [] if text.isascii() else SPACELESS.findall(text)

@@ -18,12 +18,15 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import msgspec
 from msgspec.structs import asdict, replace
 
 from scroll_context.background import in_background
+from scroll_context.brief.brief import TOKENS as BRIEF_TOKENS
+from scroll_context.brief.brief import Brief, brief_of_prompt
+from scroll_context.brief.source import reach_of, source_of
 from scroll_context.errors import BadInput, QuotaReached, SessionBusy, UnknownSession
 from scroll_context.events import STORE_SESSION, Event, Grant, Kind, Scope
 from scroll_context.kernel.results import UNKNOWN_SEQ, RestoreReport
@@ -60,6 +63,14 @@ from scroll_context.view.eviction import ViewBudget
 from scroll_context.view.headline import Headline, parse_field, parse_reply
 
 _logger = logging.getLogger("scroll_context.session")
+
+
+class _Offers(NamedTuple):
+    """What briefs have offered since the view last changed."""
+
+    changed_at: int = 0
+    seqs: frozenset[int] = frozenset()
+    subjects: frozenset[str] = frozenset()
 
 
 class Session:
@@ -104,6 +115,7 @@ class Session:
         budget = options.budget or ViewBudget()
         self._requests = Requests(store, journal, context, self.environment, budget)
         self._cells = Cells(journal, self.environment)
+        self._offers = _Offers()
 
     def _make_environment(
         self, context: WindowedContext, options: SessionOptions, parts: SessionParts
@@ -487,6 +499,30 @@ class Session:
 
     def visible_seqs(self) -> Collection[int]:
         return self.context.visible
+
+    def brief(self, query: str, tokens: int = BRIEF_TOKENS) -> Brief:
+        """The few earlier events that bear on a prompt and that the model does not see; mostly
+        none.
+
+        An event is offered once, and again only after an eviction has changed the view.
+        """
+        changed = self.context.view.rewritten_at
+        if changed != self._offers.changed_at:
+            self._offers = _Offers(changed)
+        offers = self._offers
+        source = source_of(self.store)
+        if source is None:
+            return Brief()
+        # Of this session, only what an eviction took away can be new to the model.
+        reach = reach_of(self.grant)._replace(
+            asking=self.scope.session_id,
+            until=changed,
+            exclude=offers.seqs | frozenset(self.visible_seqs()),
+            subjects=offers.subjects,
+        )
+        offer = brief_of_prompt(source, query, reach, tokens)
+        self._offers = _Offers(changed, offers.seqs | offer.seqs, offers.subjects | offer.subjects)
+        return offer
 
     def index_lines(self) -> list[dict[str, Any]]:
         return self.context.index_lines()

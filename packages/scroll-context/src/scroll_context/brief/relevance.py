@@ -1,0 +1,191 @@
+"""What of the history bears on a text, or nothing.
+
+Every word of the text weighs as much as it is rare in the history; a word that the history does not
+have weighs most. An event bears on the text if one passage of it holds enough of that weight: a
+share of all, and an amount that no single common word reaches. So a prompt about something new
+finds nothing, however many of its ordinary words were said before, and a long document is not
+relevant because it contains every word somewhere.
+
+The two thresholds were chosen on the chats of BEAM and the conversations of LoCoMo, each left out
+once (`benchmarks/brief.py` prints the figures). Only speech is looked at here; what was done is the
+subject of deeds.py.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, cast
+
+import tantivy
+from tantivy import Occur, Query
+
+from scroll_context.brief.source import Reach, Source, labelled
+from scroll_context.origin import FROM_USER_SQL, NOT_IMPORTED_SQL, NOT_SPOKEN
+from scroll_context.search import tokenize
+from scroll_context.search.tokenize import SCHEMA
+from scroll_context.text.words import sentences
+
+# The least share of the text's weight that a passage must hold, and the least weight, in words that
+# occur nowhere else.
+LEAST_SHARE = 0.6
+LEAST_WEIGHT = 1.2
+# Characters of a text that are read, of a prompt and of an event.
+READ_PROMPT = 4_000
+READ_EVENT = 20_000
+# The rarest words of a text that count.
+MOST_TERMS = 24
+# Events that are looked at.
+CANDIDATES = 40
+# Characters of a passage.
+PASSAGE = 320
+# A text with fewer words says too little to find anything by.
+FEWEST_TERMS = 2
+
+Term = tuple[str, str]
+"""A field of the index and a word in it."""
+
+# What a person or a model says, and notes; everything else has its own place.
+_UNSPOKEN = tuple(kind for kind in NOT_SPOKEN if kind not in ("note", "document"))
+
+COLUMNS = (
+    "seq, created_at, session_id, task_id, kind, role, name, "
+    f"substr(content, 1, {READ_EVENT}), {FROM_USER_SQL}, {NOT_IMPORTED_SQL}, metadata"
+)
+HAS_TEXT = "content NOT IN ('', '[erased]') AND metadata NOT LIKE '%\"echo\":t%'"
+
+
+class Row(NamedTuple):
+    """The columns of an event that a brief uses."""
+
+    seq: int
+    at: str
+    session: str
+    task: str
+    kind: str
+    role: str
+    name: str
+    text: str
+    is_from_user: int
+    is_own: int
+    metadata: str
+
+
+class Match(NamedTuple):
+    """An event that bears on a text, with the passage that does."""
+
+    row: Row
+    passage: str
+    # The part of the text's weight that the passage holds, and the weight.
+    share: float
+    weight: float
+
+
+def relevant(source: Source, text: str, reach: Reach, most: int) -> list[Match]:
+    """The events that bear on a text, best first; mostly none."""
+    matches = candidates(source, text, reach)
+    return [match for match in matches if is_relevant(match)][:most]
+
+
+def is_relevant(match: Match) -> bool:
+    return match.share >= LEAST_SHARE and match.weight >= LEAST_WEIGHT
+
+
+def candidates(source: Source, text: str, reach: Reach) -> list[Match]:
+    """The events that share rare words with a text, best first, relevant or not."""
+    weights = term_weights(source, text)
+    if len(weights) < FEWEST_TERMS:
+        return []
+    words = [
+        (Occur.Should, Query.term_query(SCHEMA, field, word, "freq")) for field, word in weights
+    ]
+    clauses = [
+        (Occur.Must, Query.boolean_query(words)),
+        (Occur.MustNot, labelled("kind", *_UNSPOKEN)),
+        *reach.clauses(),
+    ]
+    if reach.asking and not reach.until:
+        clauses.append((Occur.MustNot, labelled("session_id", reach.asking)))
+    query = Query.boolean_query(clauses)
+    limit = CANDIDATES + len(reach.exclude)
+    seqs = found_seqs(source, source.searcher.search(query, limit, count=False).hits)
+    total = sum(weights.values())
+    matches = []
+    for row in rows(source, seqs):
+        if not reach.permits(row.seq, row.session):
+            continue
+        passage, weight = best_passage(row.text, weights)
+        matches.append(Match(row, passage, weight / total, weight))
+    return sorted(matches, key=lambda match: (-match.weight, -match.row.seq))
+
+
+def found_seqs(source: Source, hits: Iterable[tuple[object, "tantivy.DocAddress"]]) -> list[int]:
+    """The seqs of the documents that the engine found, in its order, each once."""
+    addresses = [address for _, address in hits]
+    if not addresses:
+        return []
+    seqs = cast(list[int], source.searcher.fast_field_values("seq", addresses))
+    return list(dict.fromkeys(seqs))
+
+
+def rows(source: Source, seqs: list[int]) -> list[Row]:
+    """The events at seqs that still have a text, in that order."""
+    if not seqs:
+        return []
+    places = ", ".join("?" * len(seqs))
+    found = source.select(
+        f"SELECT {COLUMNS} FROM event WHERE seq IN ({places}) AND {HAS_TEXT}", seqs
+    )
+    by_seq = {row[0]: Row(*row) for row in found}
+    return [by_seq[seq] for seq in seqs if seq in by_seq]
+
+
+def term_weights(source: Source, text: str) -> dict[Term, float]:
+    """The words of a text that say something, with their weights, the rarest first.
+
+    A word that the history does not have weighs 1, whatever the size of the history.
+    """
+    searcher = source.searcher
+    weights = {}
+    unknown = _rarity(0, searcher.num_docs)
+    for term in dict.fromkeys(terms(text[:READ_PROMPT])):
+        weights[term] = _rarity(searcher.doc_freq(*term), searcher.num_docs) / unknown
+    heaviest = sorted(weights, key=lambda term: -weights[term])[:MOST_TERMS]
+    return {term: weights[term] for term in heaviest}
+
+
+def _rarity(holding: int, documents: int) -> float:
+    """The weight that BM25 gives to a word that so many of the documents hold."""
+    return math.log(1 + (documents - holding + 0.5) / (holding + 0.5))
+
+
+def terms(text: str) -> Iterator[Term]:
+    """The words of a text by their stems, without those that say nothing about its subject."""
+    text = tokenize.normal(text.encode(errors="replace").decode())
+    for word, stem in zip(tokenize.words(text), tokenize.stems(text), strict=True):
+        if len(word) > 1 and word not in tokenize.WEAK_WORDS:
+            yield "stems", stem
+    for run in tokenize.runs(text):
+        for pair in tokenize.pairs(run)[:-1]:
+            yield "pairs", pair
+
+
+def best_passage(text: str, weights: dict[Term, float]) -> tuple[str, float]:
+    """The passage of a text that holds the most weight, and that weight."""
+    parts = [(part, weights.keys() & set(terms(part))) for part in sentences(text)]
+    best, most = "", 0.0
+    for start, (_, own) in enumerate(parts):
+        if not own:
+            continue
+        found: set[Term] = set()
+        size = 0
+        for end in range(start, len(parts)):
+            part, part_terms = parts[end]
+            size += len(part) + 1
+            if size > PASSAGE and end > start:
+                break
+            found |= part_terms
+            weight = sum(weights[term] for term in found)
+            # A longer passage must hold more.
+            if weight > most:
+                most = weight
+                best = " ".join(part for part, _ in parts[start : end + 1])
+    return best, most
