@@ -5,12 +5,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+
+import api_reference
+from scroll_context.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+ASSISTANTS = ("claude", "codex", "opencode")
 LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 
 
@@ -37,6 +42,78 @@ def test_the_program_in_the_readme_runs_as_printed_and_resumes(tmp_path: Path) -
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout == output[1]
+
+
+PROGRAM = re.compile(
+    r"^```python\n(?P<source>.+?)^```\n(?:(?!^```).)*?^```text\n(?P<output>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+"""A program of a page, and the output that the page shows for it."""
+TAUGHT = [*sorted(DOCS.glob("tutorial/*.md")), *sorted(DOCS.glob("howto/*.md"))]
+
+
+@pytest.mark.parametrize(
+    "page", [*TAUGHT, DOCS / "reference/errors.md"], ids=lambda page: page.name
+)
+def test_the_programs_of_a_page_print_the_output_that_it_shows(page: Path, tmp_path: Path) -> None:
+    text = page.read_text()
+    programs = list(PROGRAM.finditer(text))
+    assert len(programs) == text.count("```python\n"), "a program has no output"
+    for program in programs:
+        (tmp_path / "program.py").write_text(program["source"])
+        # The page about crashes has a program that kills itself the first time.
+        for _ in range(2 if "SIGKILL" in program["source"] else 1):
+            done = subprocess.run(
+                [sys.executable, "program.py"], capture_output=True, text=True, cwd=tmp_path
+            )
+        assert (done.stdout, done.stderr) == (program["output"], "")
+
+
+@pytest.mark.parametrize("name", sorted(api_reference.PAGES))
+def test_the_reference_has_every_public_name_and_no_other(name: str) -> None:
+    text = (api_reference.FOLDER / name).read_text()
+    assert text == api_reference.page(name), "run: python testing/api_reference.py"
+
+
+def test_each_environment_variable_is_documented_and_each_documented_one_is_read() -> None:
+    # The name in `_SCROLL_COMPLETE`, which shells use for completion, is not a setting.
+    variable = re.compile(r"(?<!_)\bSCROLL_[A-Z_]+\b")
+    sources = [file.read_text() for file in ROOT.glob("packages/*/src/**/*.py")]
+    read = {name for text in sources for name in variable.findall(text)}
+    page = (DOCS / "reference" / "configuration.md").read_text()
+    assert set(variable.findall(page)) == read
+
+
+def test_commands_and_options_that_pages_name_exist() -> None:
+    """Each line of a code block that calls `scroll` uses a command and options that exist."""
+    wrong = []
+    for page in PAGES:
+        for block in FENCED.findall(page.read_text()):
+            for line in re.findall(r"^(?:\$ )?scroll ([a-z].*)$", block, re.MULTILINE):
+                wrong += [f"{page.name}: {fault}" for fault in unknown_parts(line)]
+    assert wrong == []
+
+
+def unknown_parts(line: str) -> list[str]:
+    """The command or the options of a command line that do not exist."""
+    words = line.partition("#")[0].split()
+    # The rest of the line belongs to the program that the command starts.
+    if words[0] == "wrap":
+        words = words[: 1 + next((n for n, word in enumerate(words) if word in ASSISTANTS), 0)]
+    command: click.Command = app
+    context = click.Context(app, info_name="scroll")
+    options = {option for parameter in app.params for option in parameter.opts}
+    for word in words:
+        if isinstance(command, click.Group) and not word.startswith("-"):
+            found = command.get_command(context, word)
+            if found is None:
+                return [f"no command in: scroll {line}"]
+            command = found
+            options |= {
+                name for item in found.params for name in (*item.opts, *item.secondary_opts)
+            }
+    given = {word.partition("=")[0] for word in words if word.startswith("--")}
+    return [f"{option} in: scroll {line}" for option in sorted(given - options - {"--help", "--"})]
 
 
 def test_the_readme_stays_short() -> None:

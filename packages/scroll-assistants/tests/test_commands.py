@@ -38,7 +38,7 @@ def test_the_list_says_what_the_help_says(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_and_option_is_documented(name: str) -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     assert any(re.search(rf"\bscroll {name}\b", page.read_text()) for page in pages)
     reference = (ROOT / "docs" / "CLI.md").read_text()
     options = {option for parameter in command(name).params for option in parameter.opts}

@@ -33,7 +33,7 @@ def test_the_list_says_what_the_help_says(name: str) -> None:
 
 def test_every_command_is_documented() -> None:
     text = "\n".join(
-        path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+        path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     )
     assert not [name for name in COMMANDS if not re.search(rf"\bscroll {name}\b", text)]
 
