@@ -32,7 +32,7 @@ class ScrollError(Exception):
 
 
 class BadInput(ScrollError):
-    """The caller's data or arguments; nothing was changed."""
+    """The caller passed data or arguments that cannot be used; nothing was changed."""
 
 
 class UnreadableMessages(BadInput):
@@ -53,7 +53,7 @@ class UnreadableMessages(BadInput):
 
 
 class StoreError(ScrollError):
-    """The durable half.
+    """A store cannot be used, or not in this way.
 
     >>> from scroll_context import Store, StoreError
     >>> with Store("notes.scroll", create=True) as store:
@@ -96,7 +96,7 @@ class StoreFull(StoreError):
 
 
 class StoreDamaged(StoreError):
-    """The log file is damaged; salvage recovers what is legible."""
+    """The log file is damaged; `scroll repair` recovers every readable event."""
 
 
 class StoreClosed(StoreError):
@@ -108,7 +108,7 @@ class StoreUnreachable(StoreError):
 
 
 class SessionBusy(StoreError):
-    """Another journal has the session open; `holder` says which process, on which host, since when.
+    """The session is open elsewhere; `holder` names the process, the host and the time.
 
     >>> from scroll_context import Session, SessionBusy, Store
     >>> with Store("trip.scroll", create=True) as store:
@@ -130,11 +130,11 @@ class SessionFenced(StoreError):
 
 
 class UnknownSeq(StoreError):
-    """No event has this address, or the grant does not reach it."""
+    """No event has this seq, or the reader may not see it."""
 
 
 class UnknownSession(StoreError):
-    """The store has no session of this name, or the grant does not reach it."""
+    """The store has no session of this name, or the reader may not see it."""
 
 
 class PayloadMissing(StoreError):
@@ -150,15 +150,15 @@ class IndexUnavailable(StoreError):
 
 
 class QueryRefused(ScrollError):
-    """Model-written SQL that the guard does not allow."""
+    """The guard does not allow this model-written SQL."""
 
 
 class QueryLimit(QueryRefused):
-    """A query that ran out of time or size."""
+    """A query exceeded its time or size limit."""
 
 
 class KernelError(ScrollError):
-    """The executing half."""
+    """The kernel cannot run code."""
 
 
 class KernelUnavailable(KernelError):
@@ -170,7 +170,7 @@ class KernelDied(KernelError):
 
 
 class ModelError(ScrollError):
-    """The language model or its provider.
+    """The language model or its provider failed.
 
     >>> from scroll_context import Agent, ModelError, ScriptedModel, Session, Store
     >>> from scroll_context.errors import ModelUnavailable
@@ -188,7 +188,7 @@ class ModelError(ScrollError):
 
 
 class ModelUnavailable(ModelError):
-    """The provider failed for now; `retry_after` is the wait that it asks for, in seconds."""
+    """The provider failed temporarily; `retry_after` is the wait that it asks for, in seconds."""
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -221,7 +221,7 @@ class ContextOverflow(ModelError):
 
 
 class ModelRefused(ModelError):
-    """The provider rejected the request for good."""
+    """The provider rejected the request; a retry would not help."""
 
 
 class ToolFailed(ScrollError):
@@ -255,4 +255,4 @@ class QuotaReached(LimitReached):
 
 
 class WorkStopped(ScrollError):
-    """Host work for a cell that has ended, or whose time is up; nothing was changed."""
+    """The host stopped work for a cell that has ended or timed out; nothing was changed."""

@@ -59,7 +59,7 @@ was asked to use.
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run stops; None is no limit.
+    """Limits that stop a run; None means no limit.
 
     >>> from scroll_context import Agent, Limits, ScriptedModel, Session, Store, exec_cell
     >>> with Store("trip.scroll", create=True) as store, Session.open(store) as session:

@@ -75,7 +75,7 @@ def recall_tools(
 
 
 def tool_specs(tools: Iterable[Tool[..., Any]]) -> tuple[ToolSpec, ...]:
-    """What a model is told about the tools: names, descriptions and schemas.
+    """The tools as a model sees them: names, descriptions and schemas.
 
     >>> from scroll_context import tool
     >>> from scroll_context.hosts import tool_specs

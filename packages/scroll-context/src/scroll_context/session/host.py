@@ -20,7 +20,7 @@ from scroll_context.messages import Media, Role, Thinking, ToolCall
 
 
 class HostMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What Scroll needs to know about one message of a host.
+    """One message of a host, described for Scroll.
 
     A message of the host that holds several things becomes several HostMessages in a row: each tool
     result is one, and so is the user's text beside it. A reply stays one, with its text and all of
@@ -113,7 +113,7 @@ Item = Keep | Replace | Drop | Insert
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """What to send of a host's list: one item for each message, in order, and insertions.
+    """The request to send: one item for each message of the host's list, in order, and insertions.
 
     >>> from scroll_context import Session, Store
     >>> from scroll_context.hosts import HostMessage
