@@ -11,9 +11,12 @@ from typing import Any
 
 from assistant_runs import Place, events, faults, scroll
 from provider_server import Exchange, ProviderServer
+from scroll_assistants.project import project_task
+from scroll_context.events import Draft
+from scroll_context.store import Store
 
 ASKED = "Always measure twice. What do we know of the kingfisher?"
-SECOND = "And the otter?"
+SECOND = "Does the kingfisher still nest by the weir?"
 SETTINGS = '{"security": {"auth": {"selectedType": "gemini-api-key"}}}'
 
 
@@ -42,6 +45,17 @@ class Api:
 
 def main(gemini: str, folder: Path) -> dict[str, Any]:
     place = Place.made(folder)
+    # In a history of a few messages no word is rare, and so nothing is relevant.
+    with Store(place.store) as opened:
+        for colour in ("red", "green", "blue", "white", "black", "grey", "pink", "brown"):
+            opened.append(
+                Draft(
+                    role="assistant",
+                    session_id="old",
+                    task_id=project_task(place.project),
+                    content=f"The {colour} button is wide.",
+                )
+            )
     settings = place.file(".gemini", "settings.json")
     settings.write_text(SETTINGS)
     environment = {"HOME": str(place.home), "PATH": os.environ["PATH"], "GEMINI_API_KEY": "none"}

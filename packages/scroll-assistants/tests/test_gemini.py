@@ -36,6 +36,8 @@ def test_gemini_is_captured_searches_and_is_told_of_the_last_session(report: Any
         f"] {ASKED}" in told
         and "Always measure twice." in told.split("## Standing instructions")[1]
     )
+    brief = told.split("Earlier work that may bear on this")[1].split("scroll-context")[0]
+    assert "The kingfisher nests by the weir." in brief and " user in project-" in brief
     assert not [e for e in report["events"] if "Standing instructions of the user" in e["content"]]
     assert report["log"] == ""
 

@@ -675,6 +675,11 @@ def test_a_prompt_is_offered_what_bears_on_it_once(desk: Desk) -> None:
     assert text.startswith("<scroll-context>\n") and text.endswith("\n</scroll-context>")
     assert f"- [{seq}] " in text and PORT in text
     assert briefed(desk, prompt=ASKED_PORT) == ""
+    handover = (
+        "<hook_context>&lt;scroll-context&gt;\nBuy saffron and walnuts.\n&lt;/scroll-context&gt;"
+        "</hook_context>"
+    )
+    assert PORT in briefed(desk, prompt=f"{handover}\n\n{ASKED_PORT}", session_id="gemini")
     assert briefed(desk, prompt="Bake a cake with walnuts.") == ""
     assert PORT in briefed(desk, prompt=ASKED_PORT, session_id="another")
 

@@ -127,6 +127,10 @@ def test_search_gives_compact_hits_of_this_project_only(store: Store) -> None:
         tabs = await said(client, "search", query="spaces", role="user")
         assert "Use tabs, never spaces." in tabs and "\x1b" not in tabs
         assert "[4]" not in await said(client, "search", query="spaces", role="assistant")
+        unknown = await refused(client, "search", query="spaces", role="users")
+        assert unknown == (
+            "there is no role 'users'; roles are user, assistant, tool, system, speaker"
+        )
         assert "created_from" not in await said(
             client, "search", query="heron", created_from="2020-01-01"
         )

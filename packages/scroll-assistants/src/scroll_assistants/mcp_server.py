@@ -53,7 +53,7 @@ from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.log.journal import Journal
 from scroll_context.log.redact import Redactor
 from scroll_context.log.schema import utc_now
-from scroll_context.origin import NOT_SPOKEN, Origin, origin_of
+from scroll_context.origin import NOT_SPOKEN, SPEAKER, Origin, origin_of
 from scroll_context.recall.memory import Memory, NoSession
 from scroll_context.session.session import Session, SessionOptions
 from scroll_context.store import Store
@@ -65,6 +65,7 @@ T = TypeVar("T")
 Reach = Literal["task", "all"]
 
 MAX_HITS = 50
+ROLES = ("user", "assistant", "tool", "system", SPEAKER)
 SNIPPET_CHARS = 300
 
 # The limits of `expand`: seqs in a call, characters in an answer, requests that read at once.
@@ -196,6 +197,8 @@ class RecallServer:
         """
 
         def work() -> str:
+            if role and role not in ROLES:
+                raise BadInput(f"there is no role {role[:40]!r}; roles are {', '.join(ROLES)}")
             arguments = {
                 "role": role,
                 "session_id": session_id,
@@ -208,7 +211,7 @@ class RecallServer:
             for row in answer["rows"]:
                 is_short = len(row["content"]) <= SNIPPET_CHARS
                 text = row["content"] if is_short else row["snippet"]
-                lines.append(f"{_heading(row)}\n  {_on_one_line(text, SNIPPET_CHARS)}")
+                lines.append(f"{_heading(row, self.task)}\n  {_on_one_line(text, SNIPPET_CHARS)}")
             is_empty = not lines
             if answer["note"]:
                 lines.append(f"({answer['note']})")
@@ -308,7 +311,8 @@ class RecallServer:
         def work() -> str:
             events = self.store.log.iterate(session_id=session_id, kind=[Kind.CONVERSATION, NOTE])
             lines = [
-                f"{_heading(_facts(event))}: {_on_one_line(event.headline or event.content, 120)}"
+                f"{_heading(_facts(event), self.task)}: "
+                f"{_on_one_line(event.headline or event.content, 120)}"
                 for event in events
                 if self.grant.permits(event)
             ]
@@ -383,7 +387,7 @@ class RecallServer:
                     text += f" (`scroll show {event.seq} --raw` writes the bytes)"
             end = begin + room
             room -= len(text) + 100
-            parts.append(f"{_heading(_facts(event))}\n{_quoted(printable(text))}")
+            parts.append(f"{_heading(_facts(event), self.task)}\n{_quoted(printable(text))}")
             if more:
                 next_page = f'expand(seqs="{event.seq}", start={end})'
                 parts.append(f"({end:,} characters of {size}; {next_page} continues)")
@@ -748,7 +752,17 @@ def _span(events: Sequence[Event]) -> str:
     return ",".join(map(str, seqs))
 
 
-_FACTS = ("seq", "created_at", "role", "kind", "name", "session_id", "source_key", "metadata")
+_FACTS = (
+    "seq",
+    "created_at",
+    "role",
+    "kind",
+    "name",
+    "session_id",
+    "task_id",
+    "source_key",
+    "metadata",
+)
 
 
 def _facts(event: Event) -> dict[str, Any]:
@@ -756,18 +770,24 @@ def _facts(event: Event) -> dict[str, Any]:
     return {name: getattr(event, name) for name in _FACTS}
 
 
-def _heading(row: Mapping[str, Any]) -> str:
-    """One line with the seq, time, speaker, origin and session of an event."""
+def _heading(row: Mapping[str, Any], task: str = "") -> str:
+    """One line with the seq, time, speaker, origin and session of an event, and with its project
+    if that is not the task of the server.
+    """
     at = row["created_at"][:16].replace("T", " ")
-    parts = f"[{row['seq']}] {at} {_speaker(row)}{_origin(row)} (session {row['session_id']})"
+    project = f", project {row['task_id']}" if row["task_id"] not in ("", task) else ""
+    place = f"(session {row['session_id']}{project})"
+    parts = f"[{row['seq']}] {at} {_speaker(row)}{_origin(row)} {place}"
     return " ".join(printable(parts).split())
 
 
 def _speaker(row: Mapping[str, Any]) -> str:
-    """The role, or the kind if the role would make a note or a notification look like a message."""
+    """The role of a message. Anything else is named by its kind, so that no note or tool result
+    looks like a message; a tool call has its tool.
+    """
     kind = row["kind"]
     role = row["role"]
-    is_message = role and kind != NOTE and not (role == "user" and kind in NOT_SPOKEN)
+    is_message = role and kind != NOTE and kind not in NOT_SPOKEN
     words = (role if is_message else kind, row.get("name", ""))
     return " ".join(filter(None, words))
 

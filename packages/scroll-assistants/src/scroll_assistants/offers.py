@@ -28,6 +28,7 @@ def offer(
     store: str, select: Select, event: dict[str, Any], session: str, task: str, tokens: int
 ) -> str:
     """The brief of the event's prompt or tool call; "" if nothing bears on it."""
+    from scroll_assistants.project import without_marked
     from scroll_context.brief.brief import brief_of_call, brief_of_prompt
     from scroll_context.brief.source import Reach, open_source
 
@@ -38,7 +39,7 @@ def offer(
     reach = _recalled(file, Reach(task=task, asking=session))
     prompt = event.get("prompt")
     if isinstance(prompt, str):
-        brief = brief_of_prompt(source, prompt, reach, tokens)
+        brief = brief_of_prompt(source, without_marked(prompt), reach, tokens)
     else:
         brief = brief_of_call(source, event.get("tool_input"), reach, tokens)
     if brief.text:

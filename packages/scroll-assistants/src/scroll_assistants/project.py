@@ -16,6 +16,22 @@ for the user's words.
 
 _END_MARK = re.compile(r"<\s*/\s*scroll-context\s*>", re.IGNORECASE)
 
+_MARKED = re.compile(
+    r"(?:<hook_context>)?(?:<|&lt;)scroll-context(?:>|&gt;)"
+    r".*?(?:<|&lt;)/scroll-context(?:>|&gt;)(?:</hook_context>)?",
+    re.DOTALL,
+)
+
+# Characters of a prompt that are read: a pasted text may have an opening mark on each line.
+READ_PROMPT = 20_000
+
+
+def without_marked(text: str) -> str:
+    """A prompt without the texts that Scroll gave: Gemini CLI puts the hand-over, escaped and in a
+    frame of its own, before the first prompt of a session.
+    """
+    return _MARKED.sub(" ", text[:READ_PROMPT])
+
 
 def marked(text: str) -> str:
     """A text between the marks; "" for no text. A quoted message cannot end the text."""

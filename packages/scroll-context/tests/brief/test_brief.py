@@ -3,6 +3,7 @@ they are, and is silent otherwise.
 """
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -135,3 +136,10 @@ def test_it_says_where_an_error_was_met_and_what_followed(store: Store) -> None:
     (deed,) = brief(store, f"I get this again:\n  {error}").deeds
     assert f"[{met}]" in deed.text and "src/order.py" in deed.text
     assert "5 passed" in deed.text and f"[{fixed}]" in deed.text
+
+
+@pytest.mark.parametrize("piece", ["a", "a/", "a.b@", "x://", "aError", "Error: "])
+def test_a_long_paste_is_read_in_bounded_time(store: Store, piece: str) -> None:
+    began = time.process_time()
+    brief(store, piece * 200_000)
+    assert time.process_time() - began < 5.0

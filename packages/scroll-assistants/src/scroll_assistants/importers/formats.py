@@ -245,7 +245,9 @@ def _without_handovers(text: str) -> str:
     end = max(ends)
     frame = _FRAME_END.match(text, end)
     end = frame.end() if frame else end
-    return _HANDOVER.sub("", text[:end]) + text[end:]
+    rest = _HANDOVER.sub("", text[:end]) + text[end:]
+    # Gemini puts a brief behind the prompt, on a line of its own.
+    return rest if end < len(text) or rest == text else rest.rstrip("\n")
 
 
 def mark_echoes(events: Pieces) -> Pieces:

@@ -37,9 +37,12 @@ STEPS = 60
 # Subjects of each kind in one text.
 SUBJECTS = 2
 LINE = 200
+# Characters of a text, and of a line of it, in which subjects are looked for.
+READ_TEXT = 20_000
+LONGEST_LINE = 500
 
 _FILE = re.compile(r"(?<![\w/.@-])(?:[\w.@~-]*/)*[\w@-][\w.@-]*\.[A-Za-z]\w{0,5}\b(?![\w/(])")
-_WEB = re.compile(r"\w+://\S+|\bwww\.\S+|\S+@\S+")
+_WEB = re.compile(r"\b\w+://\S+|\bwww\.\S+|(?<!\S)\S+@\S+")
 _ERROR = re.compile(
     r"^.*?(?P<error>\b\w*(?:Error|Exception)\b: .{3,}"
     r"|\b(?:error|fatal|panic)(?:\[\w+\])?: .{3,}|npm ERR! .{3,})$",
@@ -59,6 +62,8 @@ class Deed(NamedTuple):
 
 def deeds_for_text(source: Source, text: str, reach: Reach) -> Iterator[Deed]:
     """Earlier work on the files and errors that a text names."""
+    # A pasted text may be of any length, and the patterns take time for long lines.
+    text = "\n".join(line[:LONGEST_LINE] for line in text[:READ_TEXT].splitlines())
     errors = dict.fromkeys(match["error"].strip() for match in _ERROR.finditer(text))
     for error in list(errors)[:SUBJECTS]:
         yield from error_deed(source, error, reach)
