@@ -1,5 +1,8 @@
 """The documentation: the README's program runs as printed, links lead somewhere, pages are listed."""
 
+import ast
+import importlib
+import importlib.util
 import re
 import subprocess
 import sys
@@ -114,6 +117,38 @@ def unknown_parts(line: str) -> list[str]:
             }
     given = {word.partition("=")[0] for word in words if word.startswith("--")}
     return [f"{option} in: scroll {line}" for option in sorted(given - options - {"--help", "--"})]
+
+
+def test_calls_of_ms_that_pages_name_exist() -> None:
+    """That each call has its section is tested beside `ms`."""
+    prelude = ROOT / "packages/scroll-context/src/scroll_context/recall/ms_prelude.py"
+    functions = re.findall(r"^def ([a-z]\w*)", prelude.read_text(), re.MULTILINE)
+    assert len(functions) > 8
+    named = {name for page in PAGES for name in re.findall(r"\bms\.(\w+)\(", page.read_text())}
+    assert named - set(functions) == set()
+
+
+def test_names_that_programs_of_pages_import_exist() -> None:
+    missing = []
+    for page in PAGES:
+        for source in re.findall(r"^```python\n(.+?)^```$", page.read_text(), re.M | re.S):
+            for node in ast.walk(ast.parse(source)):
+                if isinstance(node, ast.ImportFrom) and str(node.module).startswith("scroll_"):
+                    missing += [f"{page.name}: {fault}" for fault in missing_names(node)]
+    assert missing == []
+
+
+def missing_names(statement: ast.ImportFrom) -> list[str]:
+    """The names of an import that their module does not define; adapters need no framework here."""
+    spec = importlib.util.find_spec(str(statement.module))
+    if spec is None or spec.origin is None:
+        return [str(statement.module)]
+    if statement.module in ("scroll_context", "scroll_context.hosts"):
+        defined = set(importlib.import_module(statement.module).__all__)
+    else:
+        tree = ast.parse(Path(spec.origin).read_text())
+        defined = {name for node in tree.body for name in [getattr(node, "name", "")]}
+    return [alias.name for alias in statement.names if alias.name not in defined]
 
 
 def test_the_readme_stays_short() -> None:
