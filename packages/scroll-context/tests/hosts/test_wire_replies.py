@@ -203,7 +203,7 @@ def test_a_streamed_reply_is_recorded_like_one_that_is_not(
 ) -> None:
     complete = ReplyReader(protocol, "application/json")
     complete.feed(json.dumps(reply).encode())
-    assert complete.reply() == result
+    assert _without_value(complete.reply()) == result
 
     content = stream(events, done=isinstance(protocol, Chat))
     for size in (1, 7, len(content)):
@@ -214,7 +214,14 @@ def test_a_streamed_reply_is_recorded_like_one_that_is_not(
             if streamed.has_ended:
                 break
         assert streamed.has_ended
-        assert streamed.reply() == result
+        assert _without_value(streamed.reply()) == result
+
+
+def _without_value(reply: WireReply | None) -> WireReply:
+    """A reply without the provider's own form of it, which the two ways of sending need not share."""
+    assert reply is not None
+    assert reply.value
+    return reply._replace(value={})
 
 
 @pytest.mark.parametrize(("protocol", "reply", "events", "result"), CASES)
@@ -256,7 +263,7 @@ def test_events_do_not_depend_on_how_the_stream_is_cut(
         (
             {"x-claude-code-session-id": "abc", "x-claude-code-agent-id": "sub"},
             {"metadata": b'{"user_id":"other"}'},
-            SessionHints(session="abc", agent="sub"),
+            SessionHints(session="abc", program="claude-code", agent="sub"),
         ),
         (
             {},
@@ -271,7 +278,7 @@ def test_events_do_not_depend_on_how_the_stream_is_cut(
         (
             {"session-id": "s1", "x-codex-turn-metadata": '{"request_kind":"compaction"}'},
             {"prompt_cache_key": b'"key"', "previous_response_id": b'"resp_1"'},
-            SessionHints(session="s1", previous="resp_1", kind="compaction"),
+            SessionHints(session="s1", program="codex", previous="resp_1", kind="compaction"),
         ),
         ({}, {"prompt_cache_key": b'"key"'}, SessionHints(session="key")),
         ({}, {"metadata": b"3", "prompt_cache_key": b"{}"}, SessionHints()),
