@@ -11,6 +11,7 @@ import pytest
 from gateways import changes_between_evictions, events_of, gateway, sessions_of, talk
 from scripted_upstream import Refusal, ScriptedUpstream, Turn
 from scroll_context.events import Kind
+from scroll_context.store import Store
 from scroll_gateway.recall import NAME
 from upstream_wire import Answer, Call
 
@@ -89,6 +90,28 @@ def test_a_restart_keeps_the_provider_form_of_a_reply(name: str, tmp_path: Path)
     assert len(sessions_of(store)) == 1
     assert not [event for event in events if event.kind == Kind.RETRACTION]
     assert changes_between_evictions(requests, events) == []
+
+
+def test_an_erasure_takes_a_recalled_text_out_of_spliced_replies(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with ScriptedUpstream(recalling(10), window=WINDOW) as upstream:
+        with gateway(store, upstream, window=WINDOW) as running:
+            listed = talk("messages", running.url, stream=True)
+        recalled = next(
+            event for event in events_of(store) if event.name == NAME and event.tool_state == "ok"
+        )
+        seq = int(recalled.content.partition("seq ")[2].split()[0])
+        with Store(store) as opened:
+            spliced = [event for event in events_of(store) if "splice" in event.metadata]
+            assert any("part-0001, line 9" in opened.log.text(event) for event in spliced)
+            opened.erase(seqs=[seq], copies=True)
+            texts = map(opened.log.text, opened.log.iterate())
+            assert not any("part-0001, line 9" in text for text in texts)
+        # The conversation continues with the program's own form of the reply.
+        listed.append({"role": "user", "content": "Go on."})
+        with gateway(store, upstream, window=WINDOW) as running:
+            talk("messages", running.url, listed, stream=True)
+    assert not [event for event in events_of(store) if event.kind == Kind.RETRACTION]
 
 
 def test_a_model_that_only_recalls_is_told_to_answer(tmp_path: Path) -> None:

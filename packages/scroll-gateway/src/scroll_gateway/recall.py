@@ -6,7 +6,7 @@ it. The gateway answers its calls itself (`splices`).
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from scroll_context.errors import ScrollError
 from scroll_context.hosts.slices import decode, encode, item_spans
@@ -59,10 +59,17 @@ def with_tool(protocol: Protocol, tools: bytes) -> bytes:
     return tools[:end] + b"," + encode(tool_of(protocol)) + tools[end:]
 
 
-def answer(session: Session, arguments: dict[str, Any] | str) -> str:
-    """What a call of the tool returns. The words of a refusal are for the model too."""
+class RecallAnswer(NamedTuple):
+    """The text that a call of the tool returns, and the events that the text repeats."""
+
+    text: str
+    seqs: tuple[int, ...] = ()
+
+
+def answer(session: Session, arguments: dict[str, Any] | str) -> RecallAnswer:
+    """Answer a call of the tool. The words of a refusal are for the model too."""
     if not isinstance(arguments, dict):
-        return f"{NAME} takes seq, or query."
+        return RecallAnswer(f"{NAME} takes seq, or query.")
     is_search = "seq" not in arguments
     name = "search" if is_search else "expand"
     names = ("query",) if is_search else ("seq", "last", "start")
@@ -75,8 +82,9 @@ def answer(session: Session, arguments: dict[str, Any] | str) -> str:
         result = call_tool(tools, name, chosen)
     # The arguments are the model's: whatever is wrong with them is told to the model.
     except (ScrollError, TypeError, ValueError) as error:
-        return f"{NAME} failed: {error}"
-    return "\n\n".join(_lines(result)).replace("expand(seq=", f"{NAME}(seq=")
+        return RecallAnswer(f"{NAME} failed: {error}")
+    text = "\n\n".join(_lines(result)).replace("expand(seq=", f"{NAME}(seq=")
+    return RecallAnswer(text, tuple(row["seq"] for row in result["rows"]))
 
 
 def _lines(result: Mapping[str, Any]) -> Iterator[str]:

@@ -10,16 +10,17 @@ log before the program has the end of the reply, and a restart finds it there.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from scroll_context.events import Kind
+from scroll_context.events import Kind, packed_seqs
 from scroll_context.hosts.wire import Protocol, WireMessage, WireReply
 from scroll_context.hosts.wire_requests import WireRequest
 from scroll_context.hosts.wired import Exchange
 from scroll_context.ids import id_of
+from scroll_context.kernel.results import MAX_SEQS
 from scroll_context.session.follow import mark_of
 from scroll_context.session.host import HostMessage
 from scroll_context.session.session import Session
@@ -61,15 +62,23 @@ class Splices:
         self._keys: list[tuple[WireMessage, str]] = []
         for event in session.events():
             key = event.metadata.get(_METADATA) if event.kind == Kind.WIRE else None
-            if isinstance(key, str) and not event.is_foreign:
+            # An erased splice leaves the program's own form of the reply.
+            if isinstance(key, str) and not (event.is_foreign or event.is_erased):
                 text = session.store.log.text(event)
                 self._by_key[key] = msgspec.json.decode(text, type=Splice)
 
-    def add(self, before: HostMessage, reply: HostMessage, splice: Splice) -> None:
-        """Record the splice of a reply that stands behind a message."""
+    def add(
+        self, before: HostMessage, reply: HostMessage, splice: Splice, recalled: Collection[int]
+    ) -> None:
+        """Record the splice of a reply that stands behind a message.
+
+        It names the recalled events, so that an erasure of one of them takes the splice too: texts
+        inside it are escaped twice and would not be found by their words.
+        """
         key = _key(before, reply)
         text = msgspec.json.encode(splice).decode()
-        self._session.record(Kind.WIRE, content=text, metadata={_METADATA: key})
+        metadata = {_METADATA: key, "seqs": packed_seqs(recalled, MAX_SEQS)}
+        self._session.record(Kind.WIRE, content=text, metadata=metadata)
         self._by_key[key] = splice
 
     def provider_body(self, request: WireRequest) -> bytes:
@@ -142,6 +151,7 @@ class SplicedReply:
         self._rest = b""
         self._before: list[bytes] = []
         self._earlier: list[Mapping[str, Any]] = []
+        self._recalled: set[int] = set()
 
     @property
     def protocol(self) -> Protocol:
@@ -211,13 +221,15 @@ class SplicedReply:
             raise TooManyRecalls(f"more than {2 * MOST_RECALLS} recalls in one reply")
         if count >= MOST_RECALLS:
             return Result(call, _ENOUGH)
-        return Result(call, recall.answer(self._splices._session, call.arguments))
+        answer = recall.answer(self._splices._session, call.arguments)
+        self._recalled.update(answer.seqs)
+        return Result(call, answer.text)
 
     def _record(self, reply: WireReply, splice: Splice) -> None:
         """Record the splice under the form of the reply that the program has."""
         shown = self.protocol.reply(self._splicer.shown([*self._earlier, reply.value])).reply
         message = HostMessage(role="assistant", text=shown.text, calls=shown.tool_calls)
-        self._splices.add(self._request.messages[-1], message, splice)
+        self._splices.add(self._request.messages[-1], message, splice, self._recalled)
 
 
 def _recalls(reply: WireReply) -> list[Any]:

@@ -284,7 +284,12 @@ class WorkingView:
     def copy(self) -> "WorkingView":
         """A view that can be changed without changing this one."""
         view = type(self)(self.words)
-        vars(view).update(vars(self), _entries=self._entries.copy(), _owner=self._owner.copy())
+        vars(view).update(
+            vars(self),
+            _entries=self._entries.copy(),
+            _owner=self._owner.copy(),
+            _foreign_replies=replace(self._foreign_replies),
+        )
         return view
 
     def fold(self, seq: int) -> bool:
