@@ -65,7 +65,7 @@ def observations(scroll: Run, session: str) -> list[str]:
     """What each step printed, without the line that counts its calls."""
     steps = json.loads(scroll("read", session, "--steps", "--json").stdout)["steps"]
     return [
-        re.sub(r"\n\[\d+ calls? of tools, [\d.]+ s\]\Z", "", step.get("observation", ""))
+        re.sub(r"\n\[\d+ tool calls?, [\d.]+ s\]\Z", "", step.get("observation", ""))
         for step in steps
     ]
 

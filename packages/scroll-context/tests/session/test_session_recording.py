@@ -112,9 +112,7 @@ def test_an_observer_that_raises_changes_no_turn(opened: Opened) -> None:
     session.subscribe(broken)
     model = ScriptedModel([exec_cell("print(pay(5))"), "done"])
     assert Agent(session, model).run("pay").answer == "done"
-    assert paid == [5] and model.requests[1].messages[-1].text.startswith(
-        "paid\n[1 call of tools, "
-    )
+    assert paid == [5] and model.requests[1].messages[-1].text.startswith("paid\n[1 tool call, ")
 
 
 def test_a_reply_that_was_cut_off_is_no_answer(opened: Opened) -> None:

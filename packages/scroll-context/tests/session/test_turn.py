@@ -37,7 +37,7 @@ def test_a_turn_without_the_agent(store: Store, opened: Opened) -> None:
     session.replied(
         Reply(tool_calls=(ToolCall("a", "exec", {}), ToolCall("b", "double", {"number": 4})))
     )
-    assert session.run("x = double(21)\nprint(x)", "a").content.startswith("42\n[1 call of tools, ")
+    assert session.run("x = double(21)\nprint(x)", "a").content.startswith("42\n[1 tool call, ")
     assert session.call_tool(ToolCall("b", "double", {"number": 4})).content == "8"
     shown = session.view("You work.", window=8_000, model_name="host").messages
     assert [(m.role, m.text.partition("\n")[0]) for m in shown[2:]] == [

@@ -103,7 +103,7 @@ print(type(data).__name__, len(data), data[0])
         "dict 3000 [7, 7] True ['key 0']\n"
         "str 2600000 200000 lots True\n"
         "bytes 2000000 0\n"
-        "[4 calls of tools,"
+        "[4 tool calls,"
     )
 
 
@@ -122,7 +122,7 @@ def test_help_prints_the_whole_description(session: Session) -> None:
 
 def test_map_calls_runs_calls_at_once_and_keeps_their_order(session: Session) -> None:
     said = cell(session, "print(map_calls(meet, [{'number': n, 'name': 'x'} for n in range(8)]))")
-    assert said.startswith("['0x', '1x', '2x', '3x', '4x', '5x', '6x', '7x']\n[8 calls of tools, ")
+    assert said.startswith("['0x', '1x', '2x', '3x', '4x', '5x', '6x', '7x']\n[8 tool calls, ")
 
 
 def test_map_calls_tells_errors_beside_the_results(session: Session) -> None:

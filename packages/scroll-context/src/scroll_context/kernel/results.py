@@ -272,7 +272,7 @@ def observation(result: CellResult, tool_calls: int = 0) -> str:
     if result.restore is not None:
         parts.append(restored(result.restore))
     if tool_calls or result.duration >= LONG_CELL:
-        called = f"{tool_calls:,} call{'s' * (tool_calls > 1)} of tools, " if tool_calls else ""
+        called = f"{tool_calls:,} tool call{'s' * (tool_calls > 1)}, " if tool_calls else ""
         parts.append(f"[{called}{result.duration:,.1f} s]")
     return "\n".join(parts)
 
