@@ -168,7 +168,7 @@ def _wire(messages: tuple[Message, ...]) -> Iterator[str]:
 
 def blocks(index: EvictionIndex) -> int:
     """How many blocks of lines an index has."""
-    return sum(map(len, index.tiers))
+    return sum(map(len, index.levels))
 
 
 def check_reachable(seqs: Iterable[int], view: WorkingView, rendered: Rendered) -> None:

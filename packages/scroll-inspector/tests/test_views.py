@@ -84,7 +84,7 @@ def test_the_index_page_has_every_line_with_its_events(demo: Site, past: Past) -
     for line in context.view.index.lines:
         for lo, hi in line.spans:
             assert f"/events/{lo}-{hi}" in page or f'href="/event/{lo}"' in page
-    assert page.count("<strong>Tier") == len(context.view.index.tiers)
+    assert page.count("<strong>Level") == len(context.view.index.levels)
     assert f"tokens, {context.view.index.blocks} blocks in" in page
     assert "Standing instructions" in page
     assert demo.get("/request/32/index").status == 404

@@ -117,6 +117,6 @@ def test_a_killed_agent_resumes(tmp_path: Path) -> None:
                 told
             )  # and none was repeated unreported
         view = WorkingView.replay(events)
-        assert view.index.tiers
+        assert view.index.levels
         for event in events:
             assert store.log.text(store.log.get(event.seq)) == store.log.text(event)

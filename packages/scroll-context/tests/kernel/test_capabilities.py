@@ -224,8 +224,8 @@ def test_a_prelude_runs_in_the_jail_and_exports_names(make_kernel) -> None:
         "r = ms.search('q')\nprint(r, r.note, type(r) is Rows, helpers.twice(4))\nimport memory\nprint(memory.secret)"
     )
     assert result.stdout == "['q', 'q'] capped True 8\n1\n"
-    assert kernel.digest().endswith("r: Rows 2 of str")
-    assert "secret" not in kernel.digest()
+    assert kernel.variable_list().endswith("r: Rows 2 of str")
+    assert "secret" not in kernel.variable_list()
     kernel.save()
     assert kernel.execute("import os; os._exit(1)").restore.restored == ("memory", "r")
     assert (

@@ -241,7 +241,7 @@ ODDITIES = {
 def test_odd_but_honest_cells_do_not_cost_the_process(kernel: Kernel, name: str) -> None:
     kernel.execute("kept = 1")
     assert kernel.execute(ODDITIES[name]).ended in ("ok", "error")
-    kernel.digest()
+    kernel.variable_list()
     for _ in range(3):
         kernel.save()
         kernel.execute("pass")

@@ -85,7 +85,7 @@ def test_a_cell_that_is_about_to_begin_can_be_interrupted_already(make_kernel) -
     kernel.execute("kept = 'text ' * 1000")
     kernel.save()
     os.kill(kernel.start().pid, 9)
-    kernel.digest()  # notices it; the next cell brings the namespace back first
+    kernel.variable_list()  # notices it; the next cell brings the namespace back first
     cell = InThread(lambda: kernel.execute("while True: pass", timeout=FOREVER))
     assert blobs.gate.reached.wait(SECONDS)
     assert kernel.interrupt()

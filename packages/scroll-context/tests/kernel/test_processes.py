@@ -179,7 +179,7 @@ def test_a_kernel_needs_to_be_started_and_can_be_closed_twice(make_kernel) -> No
     for use in (lambda: kernel.execute("1"), kernel.save):
         with pytest.raises(KernelError, match="not running"):
             use()
-    assert kernel.digest() == ""
+    assert kernel.variable_list() == ""
     kernel.start()
     assert kernel.execute("print(1)").stdout == "1\n"
     kernel.close()
@@ -274,7 +274,9 @@ def test_threads_of_the_host_take_turns_on_one_kernel(kernel: Kernel) -> None:
         for _ in range(4)
     ]
     threads.append(
-        threading.Thread(target=lambda: [(kernel.save(), kernel.digest()) for _ in range(10)])
+        threading.Thread(
+            target=lambda: [(kernel.save(), kernel.variable_list()) for _ in range(10)]
+        )
     )
     for thread in threads:
         thread.start()

@@ -96,8 +96,8 @@ def test_the_list_of_variables_leaves_out_what_tells_nothing(make_kernel) -> Non
         "total = 0\nnothing = None\nempty = []\nblank = ''\n_tmp = 4\n"
         "for n, row in enumerate([[1, 2]]):\n    total += n\nkeep = rows(*range(1, 900))"
     )
-    assert kernel.digest().splitlines()[-2:] == ["keep: list 899 of int", "total: int = 0"]
-    assert "seq" not in kernel.digest()
+    assert kernel.variable_list().splitlines()[-2:] == ["keep: list 899 of int", "total: int = 0"]
+    assert "seq" not in kernel.variable_list()
 
 
 def test_a_forged_line_number_cannot_hide_events() -> None:

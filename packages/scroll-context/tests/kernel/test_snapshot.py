@@ -263,7 +263,7 @@ def test_a_manifest_can_be_stored_and_restored_into_another_kernel(make_kernel) 
     report = second.restore(msgspec.json.decode(stored, type=Manifest))
     assert set(report.restored) == {"a", "b", "json"}
     assert second.execute("print(a, len(b), json.dumps(1))").stdout == "[1, 2] 5000 1\n"
-    assert second.digest().splitlines()[-1] == "a: list 2 of int"
+    assert second.variable_list().splitlines()[-1] == "a: list 2 of int"
     assert {one.name: one.seqs for one in second.variables()}["a"] == (7, 8)
     assert second.execute("").cell == 4
 

@@ -53,8 +53,8 @@ def test_every_seq_stays_addressed_by_few_blocks(
     assert sum(one.entries for one in index.lines) == n
     assert blocks(index) <= width * (2 + math.log(max(n, 1), width - 1))
     assert all(
-        len(tier) < width and all(len(block.lines) <= width for block in tier)
-        for tier in index.tiers
+        len(level) < width and all(len(block.lines) <= width for block in level)
+        for level in index.levels
     )
     assert spans == sorted(spans), "oldest first"
     assert len(list(index.lines)) >= min(n, 2), "never a single line"
@@ -145,7 +145,7 @@ def test_a_limit_that_rolls_tiers_early_still_fades_gradually(limit: int) -> Non
 
 def test_lines_are_packed_so_that_early_rolls_do_not_add_tiers() -> None:
     index = filled(3_000, 500, width=3)
-    assert len(index.tiers) <= 2 + math.log(3_000, 2)
+    assert len(index.levels) <= 2 + math.log(3_000, 2)
 
 
 def test_a_new_block_leaves_the_text_before_it_as_it_was() -> None:
@@ -154,7 +154,7 @@ def test_a_new_block_leaves_the_text_before_it_as_it_was() -> None:
         grown = index.extended([line(20_000 + n)], 10**9)
         if blocks(grown) > blocks(index):
             assert grown.render().startswith(index.render())
-        else:  # a tier rolled up: the coarse lines before it stand
+        else:  # a level rolled up: the coarse lines before it stand
             coarse = "\n".join(one.text for one in index.lines if one.entries == 49)
             assert coarse in grown.render() and blocks(grown) < blocks(index)
         index = grown

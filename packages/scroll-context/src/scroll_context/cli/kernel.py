@@ -200,7 +200,7 @@ def _prompt(kernel: "Kernel", memory: "Memory | None") -> None:
                 case ":quit" | ":q":
                     return
                 case ":names":
-                    echo(kernel.digest(limit=20_000) or "no variables yet")
+                    echo(kernel.variable_list(limit=20_000) or "no variables yet")
                 case ":help":
                     echo(HELP)
                 case "":

@@ -188,7 +188,7 @@ class Kernel:
         """
         return self._names.cells_behind(source, text_of)
 
-    def cells_behind_digest(self) -> tuple[int, ...]:
+    def cells_behind_list(self) -> tuple[int, ...]:
         """The events of the cells that made the variables which the newest digest lists."""
         return self._names.made_by(self._names.listed)
 
@@ -196,7 +196,7 @@ class Kernel:
         """The variables as they were before the cell that is running; does not wait for it."""
         return self._names.variables()
 
-    def digest(self, limit: int = 2000) -> str:
+    def variable_list(self, limit: int = 2000) -> str:
         """The namespace in at most about `limit` characters, one line a variable, the last used
         first.
         """
@@ -213,10 +213,13 @@ class Kernel:
                 heading.append(
                     f"(the kernel did not answer; this is what was known after cell {self._cell})"
                 )
-            return self._names.digest(limit, "\n".join(heading))
+            return self._names.variable_list(limit, "\n".join(heading))
 
     def save(self, full: bool = False) -> SaveReport:
         """Pickle variables that may have changed since the last save, or, if `full`, check all.
+
+        The pickles are written to the blob store here, and a worker that is replaced later restores
+        them.
 
         Raises KernelDied if the process is lost over it; the last save stays valid and the next
         cell restores it. An error of the blob store is raised here; the last save stays valid then

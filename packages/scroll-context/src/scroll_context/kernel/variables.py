@@ -418,7 +418,7 @@ class Namespace:
             self._read_later[event] = _names_read_later(text_of(event))
         return self._read_later[event]
 
-    def digest(self, limit: int, heading: str = "") -> str:
+    def variable_list(self, limit: int, heading: str = "") -> str:
         """The variable list in about `limit` characters (variable_list.py)."""
         listing = [(record.variable, record.by_loop) for record in list(self._records.values())]
         text, self.listed = variable_list(listing, limit, heading)

@@ -75,14 +75,18 @@ RESERVE = Quota(
     events=2_000,
     row_bytes=64 << 20,
     payload_bytes=512 << 20,
-    # A save beyond the quota is not begun (session/environment.py).
+    # A save beyond the quota is not begun (session/variables.py).
     snapshot_bytes=sys.maxsize,
 )
 """How far the results of work that has begun may go beyond the quota."""
 
 
 class Used(msgspec.Struct, kw_only=True):
-    """The amounts that a session has recorded so far."""
+    """The amounts that a session has recorded so far.
+
+    Each field is a total that only grows, and stops new work when it reaches the quota of the same
+    name.
+    """
 
     events: int = 0
     row_bytes: int = 0
@@ -100,7 +104,7 @@ class Used(msgspec.Struct, kw_only=True):
 
     def over(self, quota: Quota, reserve: Quota | None = None) -> str:
         """Which limit is reached, in words; "" when none is."""
-        for name in quota.__struct_fields__:
+        for name in self.__struct_fields__:
             used, most = getattr(self, name), getattr(quota, name)
             if reserve is not None:
                 most += getattr(reserve, name)

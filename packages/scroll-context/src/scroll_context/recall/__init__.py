@@ -9,6 +9,6 @@ that may be hostile: each call is checked against the grant and has limits of it
     mentions        grep, timeline: every mention
     overview        outline, turns, gist: a stretch of history in short
     standing        standing instructions and preferences
-    reader          store, scope, grant and hidden events, which all of these read through
+    reader          store, scope, grant and visible events, which all of these read through
     rows, arguments the one shape of rows, and what is accepted as an argument
 """

@@ -54,7 +54,7 @@ class Lookup:
             query,
             k=count,
             grant=self._reader.grant,
-            exclude=self._reader.running_seqs().union(self._reader.hidden()),
+            exclude=self._reader.running_seqs().union(self._reader.visible_seqs()),
             per_session=most,
             filters=selected,
         )

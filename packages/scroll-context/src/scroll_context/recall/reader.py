@@ -1,4 +1,4 @@
-"""The reader of recall: a store, the scope of its session, a grant, and the hidden events.
+"""The reader of recall: a store, the scope of its session, a grant, and the visible events.
 
 Nothing outside the grant is read. Echoes are never shown, and neither is the running task: events
 since the newest request that the view still shows are not evidence about the past.
@@ -37,14 +37,14 @@ class Reader:
         store: Store,
         scope: Scope,
         grant: Grant,
-        hidden: Callable[[], Collection[int]],
+        visible_seqs: Callable[[], Collection[int]],
     ) -> None:
         self.store = store
         self.log = store.log
         self.scope = scope
         self.grant = grant
         # The seqs that the working view shows now.
-        self.hidden = hidden
+        self.visible_seqs = visible_seqs
 
     # the running task -----------------------------------------------------------------------------
 
@@ -55,7 +55,7 @@ class Reader:
         folded or evicted event is not among them, nor is the result of a tool that was called
         inside a cell: the view shows neither.
         """
-        visible = self.hidden()
+        visible = self.visible_seqs()
         session = self.scope.session_id
         if not visible:
             return frozenset()

@@ -149,7 +149,7 @@ class WindowedContext:
         return [
             {
                 "seqs": [list(span) for span in line.spans],
-                "headline": line.said,
+                "headline": line.description,
                 "entries": line.entries,
             }
             for line in self.view.index.lines

@@ -82,7 +82,7 @@ class SessionVariables:
     """
 
     def __init__(self, kernel: Kernel, journal: Journal, blobs: Blobs) -> None:
-        # Why the newest save failed; the next one tries again.
+        # Why the newest finished save failed; the next one tries again.
         self.save_trouble = ""
         self._kernel = kernel
         self._journal = journal
@@ -97,7 +97,7 @@ class SessionVariables:
     def list_text(self) -> str:
         """The variable list, for the end of the newest message."""
         if self._list is None:
-            self._list = self._thread.submit(self._kernel.digest)
+            self._list = self._thread.submit(self._kernel.variable_list)
         text = self._list.result()
         if self.save_trouble:
             return f"(your variables could not be saved: {self.save_trouble})\n{text}"
@@ -110,7 +110,7 @@ class SessionVariables:
     def save_after(self, cell_seq: int) -> None:
         """List and save the variables in the background, after a cell."""
         self._cell_seq = cell_seq
-        self._list = self._thread.submit(self._kernel.digest)
+        self._list = self._thread.submit(self._kernel.variable_list)
         self._saving = self._thread.submit(self._save)
 
     def wait_for_save(self) -> None:
@@ -178,7 +178,7 @@ class SessionVariables:
 
     def cells_behind_list(self, results: Collection[int]) -> dict[str, Any]:
         """What a request records about the variables it lists and the results it describes."""
-        return made_from((*self._kernel.cells_behind_digest(), *results))
+        return made_from((*self._kernel.cells_behind_list(), *results))
 
     def _source_of(self, seq: int) -> str:
         """The source of a cell, by its address."""

@@ -4,10 +4,11 @@ once and for all.
 Each line carries the exact spans of the seqs that it stands for. Two kinds of line:
 
 * **Evicted entries** of this session, fine for the recent and coarse for the old. Lines live in
-  blocks, and blocks in tiers of fewer than `width`. When a tier fills, its newest block keeps every
-  line and each older block becomes one line, packed into the next tier; n evictions therefore leave
-  O(width · log n) blocks. When the lines outgrow the tokens they are allowed, tiers roll before
-  they are full, and then neighbouring lines of the coarsest tier join, down to two lines a tier.
+  blocks, and blocks in levels of fewer than `width`. When a level fills, its newest block keeps
+  every line and each older block becomes one line, packed into the next level; n evictions
+  therefore leave O(width · log n) blocks. When the lines outgrow the tokens they are allowed,
+  levels roll before they are full, and then neighbouring lines of the coarsest level join, down to
+  two lines per level.
 * **Topics**: earlier sessions within reach, one line each while there is room. `outline` joins the
   older ones, the more the older they are, so that n sessions leave O(log n) lines; it is called
   when a session opens.
@@ -74,8 +75,8 @@ class IndexLine(msgspec.Struct, frozen=True):
         return all(lo in seqs for lo, _ in self.spans) and self.entries <= len(self.spans)
 
     @property
-    def said(self) -> str:
-        """What the line says about its seqs."""
+    def description(self) -> str:
+        """The text of the line behind its seqs."""
         return self.text.partition(": ")[2]
 
 
@@ -86,9 +87,9 @@ class IndexBlock(msgspec.Struct, frozen=True):
 
 
 class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
-    """Topics, and tiers of blocks, finest first; within a tier the oldest block is first."""
+    """Topics, and levels of blocks, finest first; within a level the oldest block is first."""
 
-    tiers: tuple[tuple[IndexBlock, ...], ...] = ()
+    levels: tuple[tuple[IndexBlock, ...], ...] = ()
     width: int = WIDTH
     topics: tuple[Topic, ...] = ()
     standing: tuple[Standing, ...] = ()
@@ -99,13 +100,15 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def lines(self) -> Iterator[IndexLine]:
-        """Every line, oldest first: topics, then coarse tiers before fine ones."""
+        """Every line, oldest first: topics, then coarse levels before fine ones."""
         yield from self.topic_lines
-        yield from (line for tier in reversed(self.tiers) for block in tier for line in block.lines)
+        yield from (
+            line for level in reversed(self.levels) for block in level for line in block.lines
+        )
 
     @property
     def blocks(self) -> int:
-        return sum(len(tier) for tier in self.tiers)
+        return sum(len(level) for level in self.levels)
 
     @cached_property
     def tokens(self) -> int:
@@ -122,14 +125,14 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def is_empty(self) -> bool:
-        return not (self.tiers or self.topics or self.standing)
+        return not (self.levels or self.topics or self.standing)
 
     def render(self) -> str:
         """Standing instructions, lines and the state of the work as the model reads them; empty if
         there are none.
         """
         parts = [self._standing_text]
-        if self.tiers or self.topics:
+        if self.levels or self.topics:
             parts.append("\n".join((self.words.header, *self._texts())))
         return "\n\n".join(filter(None, (*parts, written(self.state))))
 
@@ -160,8 +163,8 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
         """The lowest seq of this session that a line stands for; 0 if nothing was evicted."""
         spans = [
             span
-            for tier in self.tiers
-            for block in tier
+            for level in self.levels
+            for block in level
             for line in block.lines
             for span in line.spans
         ]
@@ -169,17 +172,17 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
 
     def without(self, seqs: Collection[int]) -> "EvictionIndex":
         """The index without the lines that stand only for these seqs."""
-        tiers = []
-        for tier in self.tiers:
+        levels = []
+        for level in self.levels:
             blocks = []
-            for block in tier:
+            for block in level:
                 lines = tuple(line for line in block.lines if not line.is_within(seqs))
                 if lines:
                     blocks.append(IndexBlock(lines))
-            tiers.append(tuple(blocks))
-        while tiers and not tiers[-1]:
-            tiers.pop()
-        return replace(self, tiers=tuple(tiers), state=without_seqs(self.state, seqs))
+            levels.append(tuple(blocks))
+        while levels and not levels[-1]:
+            levels.pop()
+        return replace(self, levels=tuple(levels), state=without_seqs(self.state, seqs))
 
     def extended(
         self, lines: Sequence[IndexLine], limit: int, facts: Sequence[Fact] | None = None
@@ -201,15 +204,15 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
         return index
 
     def _with_block(self, block: IndexBlock) -> "EvictionIndex":
-        tiers = self.tiers or ((),)
-        index = self._replacing(0, (*tiers[0], block))
-        return index._collapsed(0) if len(index.tiers[0]) >= self.width else index
+        levels = self.levels or ((),)
+        index = self._replacing(0, (*levels[0], block))
+        return index._collapsed(0) if len(index.levels[0]) >= self.width else index
 
     def _collapsed(self, at: int) -> "EvictionIndex":
-        """The tier keeps its newest block; the older ones become one line each in the next tier."""
-        *older, newest = self.tiers[at]
+        """A level keeps its newest block; older ones become one line each in the next level."""
+        *older, newest = self.levels[at]
         lines = [joined(block.lines) for block in older]
-        above = list(self.tiers[at + 1]) if at + 1 < len(self.tiers) else []
+        above = list(self.levels[at + 1]) if at + 1 < len(self.levels) else []
         room = self.width - 1
         if above:  # fill the newest block first, so that blocks are only begun when lines need them
             taken = room - len(above[-1].lines)
@@ -227,12 +230,12 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
         crowded = sum(line.tokens for line in self.topic_lines) > limit // 2
         if crowded and len(self.topics) > 2:
             return replace(self, topics=_with_two_joined(self.topics))
-        top = len(self.tiers) - 1
-        for at in range(max(top, 1) if self.tiers else 0):
-            if len(self.tiers[at]) > 1:
+        top = len(self.levels) - 1
+        for at in range(max(top, 1) if self.levels else 0):
+            if len(self.levels[at]) > 1:
                 return self._collapsed(at)
         for at in range(top, -1, -1):
-            lines = [line for block in self.tiers[at] for line in block.lines]
+            lines = [line for block in self.levels[at] for line in block.lines]
             if len(lines) > 2:
                 return self._replacing(at, self._paired(lines))
         return replace(self, topics=_with_two_joined(self.topics)) if len(self.topics) > 2 else None
@@ -246,8 +249,8 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
         room = self.width - 1
         return tuple(IndexBlock(fewer[i : i + room]) for i in range(0, len(fewer), room))
 
-    def _replacing(self, at: int, tier: tuple[IndexBlock, ...]) -> "EvictionIndex":
-        return replace(self, tiers=(*self.tiers[:at], tier, *self.tiers[at + 1 :]))
+    def _replacing(self, at: int, level: tuple[IndexBlock, ...]) -> "EvictionIndex":
+        return replace(self, levels=(*self.levels[:at], level, *self.levels[at + 1 :]))
 
 
 @lru_cache(maxsize=16)
@@ -293,7 +296,11 @@ def topic_line(topic: Topic) -> IndexLine:
 
 
 def line_for(entry: Entry, about: EntryTerms | None = None) -> IndexLine:
-    """The full line of one evicted entry; that of a step says how it ended."""
+    """The full line of one evicted entry; that of a step says how it ended.
+
+    A plan may see an entry folded that was never folded in the view. So a line depends on what an
+    entry is, never on its form, its shown text or its media.
+    """
     spans = ((entry.seq, entry.last),)
     if about is not None:
         title = about.title or ", ".join(about.terms)

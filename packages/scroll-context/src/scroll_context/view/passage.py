@@ -56,7 +56,8 @@ class Passage(msgspec.Struct, frozen=True):
     cut: int = 0
     left_out: int = 0
     words: Words = CELLS
-    # Images and files that are shown with the text; `tokens` counts them.
+    # Images and files that are shown with the text, so none once it is folded or clipped; `tokens`
+    # counts them.
     media: tuple[MediaFacts, ...] = ()
 
     @property
