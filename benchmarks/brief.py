@@ -9,7 +9,7 @@ subject counts as wrong. The thresholds are chosen for each conversation on all 
 that helps most questions among those that stay silent in another project as often as SILENCE asks
 for. The figures are those of the conversations that were left out.
 
-Coding sessions are made up (testing/coding_session.py has such), so none are counted here.
+No public set of coding sessions has such labels, so none are counted here.
 """
 
 import argparse
