@@ -90,11 +90,11 @@ def test_readable_fields_of_a_damaged_snapshot_are_not_lost() -> None:
     value = json.loads(SNAPSHOT.encode())
     value["python"] = 3
     value["saved"][0] |= {"group": "none", "digest": "d" * 64}
-    value["saved"].append({"name": "z", "digest": "e" * 64, "seqs": "all"})
+    value["saved"].append({"name": "z", "digest": "e" * 64, "made_by": "all"})
     readable = Snapshot.decode_readable(json.dumps(value))
     assert [variable.digest for variable in readable.saved] == ["d" * 64, "e" * 64]
     assert readable.saved[0].made_by == (7,)
-    assert readable.saved[1].seqs == ()
+    assert readable.saved[1].made_by == ()
     assert readable.sources == {2: (5, 6)}
     assert readable.cell == 2
 

@@ -225,7 +225,7 @@ class _Events(ReplyEvents):
             if isinstance(piece, str):
                 self._message[name] = (self._message.get(name) or "") + piece
         for position, piece in enumerate(delta.get("tool_calls") or ()):
-            empty = {"id": "", "function": {"name": "", "arguments": ""}}
+            empty = {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
             call = self._calls.setdefault(piece.get("index", position), empty)
             call["id"] = piece.get("id") or call["id"]
             function = piece.get("function") or {}
