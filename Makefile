@@ -5,18 +5,20 @@ BIN := $(VENV)/bin
 # `make demo` installs the core alone, `make test` everything else in one call of pip.
 CORE := $(VENV)/.core
 READY := $(VENV)/.ready
+CORE_VENV := .venv-core
+CORE_TESTS := $(CORE_VENV)/.ready
 # The versions that CI uses. `make test CONSTRAINTS=` takes the newest ones instead.
 CONSTRAINTS ?= .ci/constraints.txt
-INSTALL := $(BIN)/python -m pip install --quiet --no-compile \
-    $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
+PIP_OPTIONS := --quiet --no-compile $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
+INSTALL := $(BIN)/python -m pip install $(PIP_OPTIONS)
 OTHERS := assistants shared inspector gateway evals
 EDITABLE := --editable './packages/scroll-context[models,mcp,openai,anthropic]' \
     $(foreach name,$(OTHERS),--editable ./packages/scroll-$(name))
 ASSISTANT_TESTS := $(addprefix packages/scroll-assistants/tests/,\
     test_claude_code.py test_codex.py test_gemini.py)
 
-.PHONY: help demo test lint types unit test-assistants test-gateway test-gateway-kills test-hosts \
-    test-long test-lowest dist docs browser screenshots bench bench-large bench-shared \
+.PHONY: help demo test lint types unit test-core test-assistants test-gateway test-gateway-kills \
+    test-hosts test-long test-lowest dist docs browser screenshots bench bench-large bench-shared \
     bench-inspector compare turn tokens soak fuzz mutants constraints clean
 
 help:            ## this list
@@ -61,6 +63,17 @@ unit: $(READY)   ## the tests, in four processes, because they wait half of the 
 	$(BIN)/pytest -n 4
 	@echo "The adapter for pydantic-ai was tested here. \`make test-hosts\` tests all, each with its" \
 	    "framework: $$($(BIN)/python benchmarks/hosts.py --list)"
+
+# pip is renewed first: the one that Python 3.11 brings knows no dependency groups.
+$(CORE_TESTS): pyproject.toml packages/scroll-context/pyproject.toml $(wildcard $(CONSTRAINTS))
+	$(PYTHON) -m venv --clear $(CORE_VENV)
+	$(CORE_VENV)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(CORE_VENV)/bin/python -m pip install $(PIP_OPTIONS) \
+	    --editable ./packages/scroll-context --group core-tests
+	@touch $@
+
+test-core: $(CORE_TESTS)  ## the core's tests where nothing else of ours is installed; ARGS
+	$(CORE_VENV)/bin/pytest -n 4 $(or $(ARGS),packages/scroll-context/tests)
 
 test-assistants: $(READY)  ## the tests with a real Claude Code, Codex and Gemini CLI (400 MB)
 	@$(BIN)/python -m pip install --quiet --group assistants \
@@ -150,4 +163,5 @@ constraints: $(READY)  ## write the installed versions to .ci/constraints.txt
 	@mv $(VENV)/constraints.txt .ci/constraints.txt
 
 clean:           ## remove the virtual environments and caches
-	rm -rf $(VENV) .venv-lowest .venv-hosts dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CORE_VENV) .venv-lowest .venv-hosts dist site \
+	    .pytest_cache .mypy_cache .ruff_cache .hypothesis
