@@ -85,6 +85,7 @@ class Recorder:
         self._arguments = arguments
         self._tool_call_id = tool_call_id
         self._metadata = metadata
+        self._facts: Mapping[str, Any] = {}
         self._given = given or {}
         self.call_seq = 0
         self.result_seq = 0
@@ -116,12 +117,16 @@ class Recorder:
             self.begin()
         self._record_result(state, text)
 
-    def finish(self, result: Plain, origin: Mapping[str, Any] | None = None) -> ToolOutcome:
+    def finish(
+        self, result: Plain, origin: Mapping[str, Any], facts: Mapping[str, Any]
+    ) -> ToolOutcome:
         """Record a result, and return what the cell gets.
 
-        `origin` says which events it was made from, and is recorded with it.
+        `origin` says which events it was made from, and is recorded with its parts too. `facts`
+        describe the complete result, so they are recorded with it alone.
         """
-        self._metadata = {**self._metadata, **(origin or {})}
+        self._metadata = {**self._metadata, **origin}
+        self._facts = facts
         if isinstance(result.value, bytes | bytearray | memoryview):
             return self._finish_media(result.media(result.value))
         return self._finish_value(result)
@@ -192,6 +197,7 @@ class Recorder:
     def _record_result(
         self, state: str, content: str, body: bytes | str | None = None, media_type: str = TEXT
     ) -> Event:
+        self._metadata = {**self._metadata, **self._facts}
         event = self._append(
             Kind.TOOL_RESULT, content, tool_state=state, body=body, media_type=media_type
         )

@@ -261,7 +261,7 @@ class Toolbox:
             result = _result(tool, future, until)
             shape = shape_text(result.value)
             origin = tool.origin(result.value) if tool.origin else {}
-            outcome = recorder.finish(result, {**origin, **self.shapes.facts(tool.name, shape)})
+            outcome = recorder.finish(result, origin, self.shapes.facts(tool.name, shape))
             self.shapes.add(tool.name, shape, outcome.result_seq)
             return msgspec.structs.replace(outcome, shape=shape)
 
