@@ -26,6 +26,8 @@ MODEL = re.compile(r"(anthropic|openai):[\w.-]+")
 ONLY_PARSED = ("postgresql://", "npx", "scroll doctor --tier", "scroll serve", "scroll demo")
 ONLY_PARSED += ("scroll gateway --", "scroll wrap", "scroll mcp", "scroll hook", "scroll watch")
 ALWAYS_RUN = ("--export", "--once")
+# Examples of `scroll import` with one of these words need importers of scroll-assistants.
+FOREIGN = ("--all", "WhatsApp Chat with Bo.txt")
 
 
 def members(name: str) -> Iterator[click.Command]:
@@ -101,6 +103,8 @@ def standard_input(words: list[str]) -> str:
 
 @pytest.mark.parametrize("words", EXAMPLES, ids=" ".join)
 def test_every_example_works_as_printed(words: list[str], workplace: Path) -> None:
+    if words[0] == "import" and any(part in words for part in FOREIGN):
+        pytest.importorskip("scroll_assistants", reason="scroll-assistants is not installed")
     line = shlex.join(["scroll", *words])
     command = app.get_command(CONTEXT, words[0])
     assert command is not None

@@ -427,5 +427,10 @@ def test_an_unknown_format_gets_one_line(scroll: Any, folder: Path, tmp_path: Pa
     refused = scroll("import", path)
     assert refused.exit_code == 1 and len(refused.stderr.splitlines()) == 1
     assert f"{path}: " in refused.stderr and not folder.exists()
+
+
+def test_a_mistyped_message_is_told_with_its_line(scroll: Any) -> None:
+    # Without it, the error names scroll-assistants instead: see importing/test_core_alone.py.
+    pytest.importorskip("scroll_assistants", reason="scroll-assistants is not installed")
     mistyped = scroll("import", "-", input='{"role": user}')
     assert "stdin:1: not JSON" in mistyped.stderr
