@@ -334,17 +334,6 @@ def test_a_crafted_database_is_refused_with_a_reason(tmp_path: Path, name: str) 
         assert store.log.last_seq() == 0
 
 
-def test_times_of_several_types_in_a_list_are_a_fault(tmp_path: Path) -> None:
-    path = tmp_path / "thread.json"
-    messages = [said(created_at="a"), said(created_at=1)]
-    path.write_text(json.dumps({"object": "list", "data": messages}))
-    with (
-        Store(tmp_path / "store", create=True) as store,
-        pytest.raises(BadInput, match="not of the shape"),
-    ):
-        import_file(store, path)
-
-
 # who speaks, and what counts as known ------------------------------------------------------------------------
 
 

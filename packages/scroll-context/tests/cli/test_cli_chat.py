@@ -135,7 +135,7 @@ def test_a_misspelt_name_is_asked_about(
         asked = plain(at.expect("[1] "))
         assert "There is no session 'trip-1-idea'" in asked and "1  trip-1-ideas" in asked
         at.type(answer + "\n")
-        assert opened in " ".join(plain(at.expect("what else there is")).split())
+        assert opened in " ".join(plain(at.expect("lists the commands")).split())
         at.finish_by("\x04")
 
 

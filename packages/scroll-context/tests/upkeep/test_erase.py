@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -269,19 +268,16 @@ def test_a_payload_that_another_event_needs_stays(store: Store) -> None:
 def test_snapshots_of_the_session_and_of_its_forks_go_too(store: Store, folder: Path) -> None:
     seq = store.append(Draft(session_id="s", content=f"the code is {SECRET}"))
     blob = store.payloads.put(b"pickled " * 500, "application/octet-stream").digest
-    saved: dict[str, Any] = {"name": "code", "group": 1, "digest": blob, "seqs": [seq]}
-    mine = store.append(
-        Draft(session_id="s", kind=Kind.SNAPSHOT, content=json.dumps({"cell": 1, "saved": [saved]}))
-    )
+    saved = {"name": "code", "group": 1, "digest": blob, "cells": [1]}
+    snapshot = {"cell": 1, "saved": [saved], "sources": {"1": [seq]}}
+    mine = store.append(Draft(session_id="s", kind=Kind.SNAPSHOT, content=json.dumps(snapshot)))
     store.append(
         Draft(session_id="f", kind=Kind.FORK, metadata={"session_id": "s", "at_seq": mine})
     )
     forked = store.append(
         Draft(session_id="f", kind=Kind.SNAPSHOT, content='{"cell": 2, "saved": [{"name": "x"}]}')
     )
-    derived = store.append(
-        Draft(session_id="d", kind=Kind.SNAPSHOT, content=json.dumps({"cell": 3, "saved": [saved]}))
-    )
+    derived = store.append(Draft(session_id="d", kind=Kind.SNAPSHOT, content=json.dumps(snapshot)))
     other = store.append(
         Draft(session_id="o", kind=Kind.SNAPSHOT, content='{"cell": 4, "saved": [{"name": "y"}]}')
     )

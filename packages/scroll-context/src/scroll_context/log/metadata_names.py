@@ -77,6 +77,7 @@ NAMES: dict[str, MetadataName] = {
     "continues": _STRUCTURE,
     "cost": _STRUCTURE,
     "cut": _STRUCTURE,
+    "shape": _PLAIN,
     "effects": _STRUCTURE,
     "tokens": _STRUCTURE,
     "tool_calls": _STRUCTURE,
