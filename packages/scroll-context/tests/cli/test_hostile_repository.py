@@ -29,6 +29,7 @@ WORDS: dict[str, list[tuple[str, ...]]] = {
     "import": [("chat.jsonl",)],
     "watch": [("--once",)],
     "search": [("toll roads",)],
+    "brief": [("toll roads",)],
     "show": [("1",)],
     "sessions": [()],
     "read": [(SESSION,)],

@@ -389,7 +389,7 @@ def test_a_blob_store_that_fails_costs_the_save_and_nothing_else(make_kernel) ->
     assert kernel.execute("print(a[0], b[0], len(c))").stdout == "old new 5001\n"
 
 
-@pytest.mark.parametrize("use", [Kernel.start, Kernel.save, Kernel.digest, id])
+@pytest.mark.parametrize("use", [Kernel.start, Kernel.save, Kernel.variable_list, id])
 def test_a_process_lost_between_cells_is_never_replaced_by_an_empty_one(
     kernel: Kernel, use
 ) -> None:

@@ -175,15 +175,18 @@ def test_lines_of_plain_turns_are_no_openers() -> None:
     scribe = chatted(80)
     assert scribe.plans and all(plan.about for plan in scribe.plans if plan.evicted)
     lines = list(scribe.view.index.lines)
-    assert all(line.said.strip() for line in lines)
+    assert all(line.description.strip() for line in lines)
     assert (
         "I'm trying" not in scribe.view.index.render() and "Sure!" not in scribe.view.index.render()
     )
     coarse = [line for line in lines if line.entries > 1]
     for word in ("heat equation", "Naxos", "sourdough starters"):
-        assert any(word in line.said for line in coarse), word
+        assert any(word in line.description for line in coarse), word
     fine = next(line for line in reversed(lines) if line.entries == 1)
-    assert fine.said.startswith(("user: ", "reply: ")) and "tax on dividends" in fine.said
+    assert (
+        fine.description.startswith(("user: ", "reply: "))
+        and "tax on dividends" in fine.description
+    )
 
 
 def test_the_view_shows_what_the_plan_carries_and_reads_nothing_itself() -> None:
@@ -213,7 +216,7 @@ def test_lines_with_and_without_notes_join_within_bounds(
         lines.append(line_for(entry, None if noted else EntryTerms(entry.seq, f"title {n}", said)))
     middle = data.draw(st.integers(0, len(lines)))
     one = joined([joined(part) for part in (lines[:middle], lines[middle:]) if part])
-    assert one.said.strip() and len(one.said) <= LINE_CHARS
+    assert one.description.strip() and len(one.description) <= LINE_CHARS
     assert one.noted or one.terms
     assert len(one.terms) <= 2 * TERMS
 

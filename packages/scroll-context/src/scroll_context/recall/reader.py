@@ -122,7 +122,7 @@ class Reader:
             return sessions[number - 1].session_id
         raise BadInput(
             f"there is no session {value!r:.80} within reach; "
-            "ms.outline() lists them by number and id"
+            "ms.outline() lists them by number and id, and query= looks for a subject"
         )
 
     def filters(self, method: str, arguments: Mapping[str, Any]) -> SearchFilters:
