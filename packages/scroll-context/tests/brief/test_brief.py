@@ -105,16 +105,16 @@ def test_a_session_offers_an_event_once_and_nothing_that_it_sees(store: Store) -
 
 
 def test_it_says_when_a_file_was_last_changed(store: Store) -> None:
-    call(store, "Read", "def pay(): ...", file_path="/work/shop/src/cart.py")
-    call(store, "Edit", "ok", file_path="/work/shop/src/cart.py", old_string="a", new_string="b")
+    call(store, "Read", "def pay(): ...", file_path="/srv/shop/src/cart.py")
+    call(store, "Edit", "ok", file_path="/srv/shop/src/cart.py", old_string="a", new_string="b")
     reach = Reach(asking="new")
-    (deed,) = brief_of_call(source(store), {"file_path": "/work/shop/src/cart.py"}, reach).deeds
-    assert deed.subject == "file:/work/shop/src/cart.py"
+    (deed,) = brief_of_call(source(store), {"file_path": "/srv/shop/src/cart.py"}, reach).deeds
+    assert deed.subject == "file:/srv/shop/src/cart.py"
     assert "was last changed" in deed.text and f"[{deed.seq}] in session old" in deed.text
     assert store.log.get(deed.seq).name == "Edit"
-    assert not brief_of_call(source(store), {"file_path": "/work/shop/other.py"}, reach).text
+    assert not brief_of_call(source(store), {"file_path": "/srv/shop/other.py"}, reach).text
     again = Reach(asking="new", subjects=frozenset([deed.subject]))
-    assert not brief_of_call(source(store), {"file_path": "/work/shop/src/cart.py"}, again).text
+    assert not brief_of_call(source(store), {"file_path": "/srv/shop/src/cart.py"}, again).text
 
 
 def test_it_says_how_a_command_ended(store: Store) -> None:
