@@ -33,7 +33,8 @@ from scroll_context.agent.agent import Agent
 from scroll_context.events import Event, Kind
 from scroll_context.messages import ToolCall
 from scroll_context.models import Reply, Request, ScriptedModel, answer, exec_cell
-from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.view.eviction import Budget
 from scroll_evals.contexts import CONTEXTS

@@ -29,7 +29,8 @@ from scroll_context.hosts.wire_requests import ListReader
 from scroll_context.hosts.wire_responses import Responses
 from scroll_context.hosts.wired import WiredSession
 from scroll_context.session.host import Item, Keep, Layout, Replace
-from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.view.eviction import ViewBudget
 

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from scroll_context.events import Draft
-from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 
 TURNS = (

@@ -27,7 +27,8 @@ from scroll_context.errors import PayloadDamaged, ScrollError, UnknownSession
 from scroll_context.events import Draft, Event, Kind
 from scroll_context.log import log as log_module
 from scroll_context.models import Reply, Request, ScriptedModel, answer, exec_cell
-from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.tools.tools import tool
 

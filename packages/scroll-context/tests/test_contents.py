@@ -8,10 +8,10 @@ import pytest
 
 from scroll_context.contents import (
     EarlierWork,
-    EntryTerms,
+    EntryTopic,
     EvictionPlan,
-    SavedVariable,
     Snapshot,
+    SnapshotVariable,
     Standing,
     Topic,
     Usage,
@@ -30,7 +30,7 @@ PLAN = EvictionPlan(
     folded=(3,),
     clipped=((5, 80),),
     evicted=((7, 9),),
-    about=(EntryTerms(7, "the route", ("Porto",)),),
+    topics=(EntryTopic(7, "the route", ("Porto",)),),
     standing=(Standing(2, "Use metric units."),),
     index_tokens=100,
     ratio=1.0,
@@ -41,7 +41,7 @@ EARLIER = EarlierWork(
 SNAPSHOT = Snapshot(
     2,
     "3.12",
-    (SavedVariable(name="x", group=0, inline=b"abc", cells=(2,), made_by=(7,)),),
+    (SnapshotVariable(name="x", group=0, inline=b"abc", cells=(2,), made_by=(7,)),),
     ("y",),
     {2: (5, 6)},
 )
@@ -83,7 +83,7 @@ def test_a_snapshot_of_another_shape_is_refused_or_read_as_far_as_possible(text:
     with pytest.raises(BadInput, match="not a readable snapshot"):
         Snapshot.decode(text)
     readable = Snapshot.decode_readable(text)
-    assert [variable.name for variable in readable.saved] in ([], [""])
+    assert [variable.name for variable in readable.variables] in ([], [""])
 
 
 def test_readable_fields_of_a_damaged_snapshot_are_not_lost() -> None:
@@ -92,9 +92,9 @@ def test_readable_fields_of_a_damaged_snapshot_are_not_lost() -> None:
     value["saved"][0] |= {"group": "none", "digest": "d" * 64}
     value["saved"].append({"name": "z", "digest": "e" * 64, "made_by": "all"})
     readable = Snapshot.decode_readable(json.dumps(value))
-    assert [variable.digest for variable in readable.saved] == ["d" * 64, "e" * 64]
-    assert readable.saved[0].made_by == (7,)
-    assert readable.saved[1].made_by == ()
+    assert [variable.digest for variable in readable.variables] == ["d" * 64, "e" * 64]
+    assert readable.variables[0].made_by == (7,)
+    assert readable.variables[1].made_by == ()
     assert readable.sources == {2: (5, 6)}
     assert readable.cell == 2
 

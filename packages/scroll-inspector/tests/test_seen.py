@@ -18,7 +18,8 @@ from scroll_context.session import explain
 from scroll_context.session.explain import Past, whereabouts
 from scroll_context.session.history import lineage
 from scroll_context.session.host import HostMessage
-from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.view.working import RENDERER_VERSION, WorkingView
 from scroll_inspector import seen

@@ -55,7 +55,8 @@ from scroll_context.log.redact import Redactor
 from scroll_context.log.schema import utc_now
 from scroll_context.origin import NOT_SPOKEN, SPEAKER, Origin, origin_of
 from scroll_context.recall.memory import Memory, NoSession
-from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.text.printable import printable
 from scroll_context.text.words import clip

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from scroll_context.models import connect as connect
     from scroll_context.models import exec_cell as exec_cell
     from scroll_context.session.explain import explain as explain
+    from scroll_context.session.options import SessionOptions as SessionOptions
     from scroll_context.session.session import Session as Session
-    from scroll_context.session.session import SessionOptions as SessionOptions
     from scroll_context.store import Store as Store
     from scroll_context.tools.toolbox import ToolUse as ToolUse
     from scroll_context.tools.tools import tool as tool

@@ -96,14 +96,14 @@ def media_of(event: Draft) -> tuple[MediaFacts, ...]:
 # snapshots --------------------------------------------------------------------------------------
 
 
-class SavedVariable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One variable in a manifest: a pickle (a payload, or inline if small), a module, or a reason.
+class SnapshotVariable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One variable of a snapshot or a manifest, saved or not.
 
-    The reason says why it is neither.
-    Variables with the same `group` are names of one object. `stale` is set when the value may have
-    changed since it was pickled. `cells` are those whose events went into it. `made_by` are the
-    events of the cells that bound it or changed it, by which an erasure finds what they had read in
-    turn.
+    A saved one is a pickle (a payload, or inline if small) or the name of a module; any other has
+    the reason why it could not be saved. Variables with the same `group` are names of one object.
+    `stale` is set when the value may have changed since it was pickled. `cells` are those whose
+    events went into it. `made_by` are the events of the cells that bound it or changed it, by which
+    an erasure finds what they had read in turn.
     """
 
     name: str
@@ -126,7 +126,8 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
 
     cell: int
     python: str
-    saved: tuple[SavedVariable, ...] = ()
+    # Called "saved" in the log.
+    variables: tuple[SnapshotVariable, ...] = msgspec.field(default=(), name="saved")
     gone: tuple[str, ...] = ()
     # The events that a cell was given, for cells where they are new or have changed.
     sources: dict[int, tuple[int, ...]] = {}
@@ -157,11 +158,11 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
             value = msgspec.json.decode(text)
         except (msgspec.MsgspecError, UnicodeEncodeError):
             return Snapshot(0, "")
-        variables = value.get("saved") if isinstance(value, dict) else None
-        saved: tuple[SavedVariable, ...] = ()
-        if isinstance(variables, list):
-            saved = tuple(_readable_fields(SavedVariable, variable) for variable in variables)
-        return replace(_readable_fields(Snapshot, value), saved=saved)
+        entries = value.get("saved") if isinstance(value, dict) else None
+        variables: tuple[SnapshotVariable, ...] = ()
+        if isinstance(entries, list):
+            variables = tuple(_readable_fields(SnapshotVariable, entry) for entry in entries)
+        return replace(_readable_fields(Snapshot, value), variables=variables)
 
 
 # earlier work and eviction plans ----------------------------------------------------------------
@@ -236,7 +237,7 @@ class EarlierWork(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
-class EntryTerms(msgspec.Struct, frozen=True, array_like=True):
+class EntryTopic(msgspec.Struct, frozen=True, array_like=True):
     """The topic of an evicted entry without the model's notes: a user turn, or a plain answer."""
 
     seq: int
@@ -267,8 +268,9 @@ class EvictionPlan(msgspec.Struct, frozen=True, kw_only=True):
     # The rule of `view/eviction.py` behind each of them: its name, and the first seqs. Older plans
     # do not have it.
     rules: dict[str, tuple[int, ...]] = {}
-    # The topics of those evicted entries that have no notes of the model.
-    about: tuple[EntryTerms, ...] = ()
+    # The topics of those evicted entries that have no notes of the model. Called "about" in the
+    # log.
+    topics: tuple[EntryTopic, ...] = msgspec.field(default=(), name="about")
     # All standing instructions and preferences, where the plan adds to them.
     standing: tuple[Standing, ...] | None = None
     # Standing instructions for which there is no room.
@@ -361,7 +363,7 @@ def index_sources(event: Event) -> IndexSources:
     """
     plan = _readable_fields(EvictionPlan, event.metadata.get("plan"))
     earlier = _readable_fields(EarlierWork, event.metadata.get("earlier"))
-    seqs = [terms.seq for terms in plan.about]
+    seqs = [topic.seq for topic in plan.topics]
     seqs += [standing.seq for standing in (*(plan.standing or ()), *earlier.standing)]
     spans: list[tuple[int, int]] = []
     for topic in earlier.topics:

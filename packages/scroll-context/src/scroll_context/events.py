@@ -177,7 +177,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def origin(self) -> Origin:
-        """The door through which it came (origin.py)."""
+        """How it entered the log (origin.py)."""
         return origin_of(self.source_key, self.metadata)
 
     @property

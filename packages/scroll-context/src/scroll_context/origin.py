@@ -1,6 +1,6 @@
 """Where an event comes from, and the one answer to "is this the user speaking?".
 
-The origin is set by the door through which an event enters the log, never by the data:
+The origin is set by the code through which an event enters the log, never by the data:
 
 * OWN: said or done in a session of this store;
 * HOST: a message of a program that keeps its own list (`Session.follow`);
@@ -49,7 +49,7 @@ conversation: benchmarks have kinds of their own for user messages."""
 
 
 class Origin(StrEnum):
-    """The door through which an event came; the values are keys of its metadata."""
+    """The way an event entered the log; the values are keys of its metadata."""
 
     OWN = "own"
     HOST = "host_id"

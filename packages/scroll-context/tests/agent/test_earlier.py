@@ -11,7 +11,8 @@ from scroll_context.messages import canonical
 from scroll_context.models import ScriptedModel
 from scroll_context.session.explain import explain
 from scroll_context.session.history import earlier_work
-from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.view.eviction import Budget
 from scroll_context.view.index import topic_line

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from paper_history import SAID, build
-from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 
 CELLS = Path(__file__).with_name("paper_cells")

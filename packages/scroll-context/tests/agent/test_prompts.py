@@ -17,6 +17,7 @@ from scroll_context.recall.arguments import FILTER_ARGUMENTS
 from scroll_context.recall.mentions import MOST_MATCHES
 from scroll_context.recall.rows import ROW_KEYS
 from scroll_context.session.context import Actions
+from scroll_context.session.options import SessionOptions
 from scroll_context.session.prompt import (
     HEADLINE,
     PROMPT_TOKENS,
@@ -24,7 +25,7 @@ from scroll_context.session.prompt import (
     part,
     system_prompt,
 )
-from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.sql.guard import SqlLimits
 from scroll_context.store import Store
 from scroll_context.tools.shapes import HEADING

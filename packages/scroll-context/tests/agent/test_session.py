@@ -11,7 +11,8 @@ from scroll_context.errors import BadInput, UnknownSeq, UnknownSession
 from scroll_context.events import Draft, Kind
 from scroll_context.models import Reply, ScriptedModel, exec_cell
 from scroll_context.session.history import lineage
-from scroll_context.session.session import Session, SessionOptions, fork
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session, fork
 from scroll_context.store import Store
 from scroll_context.tools.ask import AskReply
 from scroll_context.tools.tools import tool

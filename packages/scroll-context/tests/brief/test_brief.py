@@ -13,7 +13,8 @@ from scroll_context.brief.brief import HEADING, brief, brief_of_call
 from scroll_context.brief.source import Reach, Source, source_of
 from scroll_context.events import Draft, Grant
 from scroll_context.importing.run import import_file
-from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 
 FACT = "The staging server listens on port 8443, behind the blue proxy."

@@ -6,7 +6,7 @@ from scroll_context.kernel.results import (
     Loss,
     Manifest,
     RestoreReport,
-    SavedVariable,
+    SnapshotVariable,
     head_and_tail,
     observation,
 )
@@ -89,7 +89,7 @@ def test_a_restore_tells_stale_from_lost() -> None:
     names.record_cell(1, ["a", "b", "c"], [], [], (1,))
     names.record_save(["a", "b", "c"], ["a", "b", "c"], 1)
     saved = Manifest(
-        variables=tuple(SavedVariable(name=n, group=i, cell=1) for i, n in enumerate("abc")),
+        variables=tuple(SnapshotVariable(name=n, group=i, cell=1) for i, n in enumerate("abc")),
         cell=1,
     )
     names.record_cell(2, ["a", "d"], [], ["b"], (2,))

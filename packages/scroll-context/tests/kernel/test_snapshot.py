@@ -9,7 +9,7 @@ import time
 import msgspec
 import pytest
 
-from scroll_context.contents import SavedVariable
+from scroll_context.contents import SnapshotVariable
 from scroll_context.errors import KernelDied
 from scroll_context.kernel.kernel import Kernel, KernelOptions
 from scroll_context.kernel.results import CapabilityResult, Manifest, MemoryBlobs
@@ -313,10 +313,10 @@ def test_a_tampered_pickle_runs_in_the_jail_and_gains_nothing(make_kernel, tmp_p
         "leave": Tampered(os._exit, 0),
     }
     variables = tuple(
-        SavedVariable(name=name, group=i, inline=pickle.dumps(trick))
+        SnapshotVariable(name=name, group=i, inline=pickle.dumps(trick))
         for i, (name, trick) in enumerate(tricks.items())
     )
-    good = SavedVariable(name="good", group=99, inline=pickle.dumps([1]))
+    good = SnapshotVariable(name="good", group=99, inline=pickle.dumps([1]))
     kernel = make_kernel()
     report = kernel.restore(Manifest(variables=(*variables, good)))
     assert not proof.exists()

@@ -1,4 +1,4 @@
-"""Where an event comes from is set by its door, and one function says whether the user speaks."""
+"""Where an event comes from is set by the code that records it, and one function says whether the user speaks."""
 
 import contextlib
 import json

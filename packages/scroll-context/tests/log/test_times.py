@@ -1,4 +1,4 @@
-"""Times in filters: one reading for all doors, whatever their zone and precision."""
+"""Times in filters: one reading for all callers, whatever their zone and precision."""
 
 import datetime as dt
 from typing import Any

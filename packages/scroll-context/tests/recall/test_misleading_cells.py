@@ -14,7 +14,8 @@ from scroll_context.recall.memory_tools import (
     recall_tools,
     tool_specs,
 )
-from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 
 Run = Callable[[str], str]

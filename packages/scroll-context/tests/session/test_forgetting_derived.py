@@ -16,7 +16,8 @@ from scroll_context.events import Draft, Event, Kind
 from scroll_context.importing.run import import_file
 from scroll_context.models import ScriptedModel, exec_cell
 from scroll_context.session.explain import explain
-from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.tools.ask import AskReply
 from scroll_context.upkeep.copies import Why

@@ -24,7 +24,8 @@ from scroll_context.session.context import WindowedContext
 from scroll_context.session.explain import explain
 from scroll_context.session.history import lineage
 from scroll_context.session.host import HostMessage
-from scroll_context.session.session import Session, SessionOptions, fork
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session, fork
 from scroll_context.store import Store
 
 WINDOW = 3_000

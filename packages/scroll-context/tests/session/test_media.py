@@ -14,7 +14,8 @@ from scroll_context.images import image_size
 from scroll_context.messages import Media, ToolCall
 from scroll_context.models import Reply, Request, ScriptedModel
 from scroll_context.session.host import HostMessage, Keep, Replace
-from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.tools.tools import tool
 

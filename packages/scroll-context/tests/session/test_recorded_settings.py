@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from scroll_context.events import Draft, Kind, Scope
-from scroll_context.session.session import Session, SessionOptions, fork
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session, fork
 from scroll_context.store import Store
 
 READ = "import pathlib\ntry:\n    print(pathlib.Path({path!r}).read_text())\nexcept OSError as error:\n    print(error)"

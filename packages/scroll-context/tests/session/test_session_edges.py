@@ -17,7 +17,8 @@ from scroll_context.events import Draft, Event, Kind, Scope
 from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.log.journal import Journal, Quota
 from scroll_context.models import Reply, Request, ScriptedModel, exec_cell
-from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.tools.tools import tool
 from scroll_context.view.eviction import ViewBudget

@@ -12,7 +12,8 @@ from scroll_context.messages import ToolCall
 from scroll_context.models import Reply, ScriptedModel, exec_cell
 from scroll_context.session.explain import explain
 from scroll_context.session.history import lineage
-from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.tools.tools import tool
 

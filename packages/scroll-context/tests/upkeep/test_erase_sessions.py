@@ -10,7 +10,8 @@ from scroll_context.agent.agent import Agent
 from scroll_context.events import Grant, Kind
 from scroll_context.models import ScriptedModel, exec_cell
 from scroll_context.session.explain import explain
-from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.upkeep.integrity import verify
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll_context.contents import EarlierWork, EntryTerms, Standing, Topic
+from scroll_context.contents import EarlierWork, EntryTopic, Standing, Topic
 from scroll_context.events import Event, Kind
 from scroll_context.text.stance import Statement, statements
 from scroll_context.view.entries import UserMessage
@@ -173,7 +173,7 @@ def chatted(turns: int, window: int = 3_000) -> Scribe:
 
 def test_lines_of_plain_turns_are_no_openers() -> None:
     scribe = chatted(80)
-    assert scribe.plans and all(plan.about for plan in scribe.plans if plan.evicted)
+    assert scribe.plans and all(plan.topics for plan in scribe.plans if plan.evicted)
     lines = list(scribe.view.index.lines)
     assert all(line.description.strip() for line in lines)
     assert (
@@ -213,7 +213,7 @@ def test_lines_with_and_without_notes_join_within_bounds(
         scribe = Scribe(10**6)
         entry = scribe.view.get(scribe.user(f"Question {n}.").seq)
         assert isinstance(entry, UserMessage)
-        lines.append(line_for(entry, None if noted else EntryTerms(entry.seq, f"title {n}", said)))
+        lines.append(line_for(entry, None if noted else EntryTopic(entry.seq, f"title {n}", said)))
     middle = data.draw(st.integers(0, len(lines)))
     one = joined([joined(part) for part in (lines[:middle], lines[middle:]) if part])
     assert one.description.strip() and len(one.description) <= LINE_CHARS

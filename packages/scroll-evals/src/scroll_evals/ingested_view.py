@@ -24,7 +24,8 @@ from scroll_context.log.journal import Journal
 from scroll_context.models import Model
 from scroll_context.session.context import ReadExcerpt, WindowedContext
 from scroll_context.session.history import earlier_work, lineage
-from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.view.eviction import Budget
 from scroll_evals.contexts import CONTEXTS

@@ -24,7 +24,8 @@ from scroll_context.background import in_thread
 from scroll_context.errors import BadInput, ContextOverflow, ModelRefused, ToolFailed
 from scroll_context.events import Kind
 from scroll_context.session.history import lineage
-from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_evals.contexts import CONTEXTS
 from scroll_evals.loca_environment import ServerEnvironment, existing, prepared

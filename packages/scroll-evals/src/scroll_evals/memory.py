@@ -28,7 +28,7 @@ from scroll_context.events import Kind
 from scroll_context.models.protocol import Stoppable
 from scroll_context.session.context import Actions, WindowedContext
 from scroll_context.session.history import lineage
-from scroll_context.session.session import SessionOptions
+from scroll_context.session.options import SessionOptions
 from scroll_context.store import Store
 from scroll_evals import judge
 from scroll_evals.ingested_view import (

@@ -31,7 +31,8 @@ from scroll_context.hosts.wire_requests import ListReader, WireRequest
 from scroll_context.hosts.wired import Exchange, WiredSession
 from scroll_context.session.follow import known_beginning
 from scroll_context.session.host import HostMessage, Keep, Layout, Replace
-from scroll_context.session.session import Session, SessionOptions, fork
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session, fork
 from scroll_context.store import Store
 from scroll_context.view.eviction import ViewBudget
 from scroll_context.view.wording import MARK

@@ -14,7 +14,8 @@ from scroll_context.hosts.wire import Protocol
 from scroll_context.hosts.wire_requests import WireRequest
 from scroll_context.recall.memory import Memory
 from scroll_context.recall.memory_tools import call_tool, recall_tools
-from scroll_context.session.session import Reach, Session
+from scroll_context.session.options import Reach
+from scroll_context.session.session import Session
 
 NAME = "scroll_recall"
 

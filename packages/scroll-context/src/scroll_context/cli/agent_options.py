@@ -16,7 +16,7 @@ from scroll_context.errors import BadInput
 if TYPE_CHECKING:
     from scroll_context.agent.agent import Limits
     from scroll_context.models import Model
-    from scroll_context.session.session import Reach
+    from scroll_context.session.options import Reach
 
 KEY = "SCROLL_API_KEY"
 """The variable with the key for a server at --base-url; other providers use the variable that is

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from scroll_context.cli.watch import Consent
     from scroll_context.events import Scope
     from scroll_context.models import Model
-    from scroll_context.session.session import AnyTool, Session
+    from scroll_context.session.options import AnyTool
+    from scroll_context.session.session import Session
     from scroll_context.store import Store
     from scroll_context.tools.ask import AskModel
     from scroll_context.tools.tools import Tool
@@ -49,7 +50,8 @@ def open_session(
     import uuid
 
     from scroll_context.kernel.kernel import KernelOptions
-    from scroll_context.session.session import Session, SessionOptions
+    from scroll_context.session.options import SessionOptions
+    from scroll_context.session.session import Session
 
     with contextlib.ExitStack() as stack:
         tools: list[AnyTool] = [tool for file in options.tools for tool in tools_of(file)]

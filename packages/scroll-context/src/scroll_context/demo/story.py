@@ -40,7 +40,8 @@ from scroll_context.messages import canonical
 from scroll_context.models.scripted import quarter_of_characters
 from scroll_context.session.explain import accounts, explain
 from scroll_context.session.history import lineage
-from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.tools.toolbox import ToolUse
 from scroll_context.upkeep.integrity import verify

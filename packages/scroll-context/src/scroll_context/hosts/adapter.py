@@ -23,8 +23,10 @@ from scroll_context.models.overflow import has_overflow_phrase
 from scroll_context.models.protocol import DEFAULT_WINDOW
 from scroll_context.recall.memory_tools import recall_tools, tool_specs
 from scroll_context.session.host import Drop, HostMessage, Insert, Keep, Layout, Replace
+from scroll_context.session.options import SessionParts
 from scroll_context.session.prompt import exec_spec, system_prompt
-from scroll_context.session.session import FollowOptions, Session, SessionParts
+from scroll_context.session.requests import FollowOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 
 EXEC = "exec"

@@ -48,7 +48,7 @@ from scroll_context.messages import Media, ToolCall, ToolSpec
 from scroll_context.recall.memory import Memory
 from scroll_context.recall.memory_tools import call_tool, recall_tools, tool_specs
 from scroll_context.session.host import HostMessage, Layout, Replace
-from scroll_context.session.session import SessionOptions
+from scroll_context.session.options import SessionOptions
 from scroll_context.store import Store
 from scroll_context.view.eviction import ViewBudget
 

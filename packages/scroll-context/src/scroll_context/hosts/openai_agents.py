@@ -41,7 +41,7 @@ from scroll_context.hosts.wire_layouts import apply
 from scroll_context.hosts.wire_requests import ListReader, WireRequest
 from scroll_context.hosts.wire_responses import Responses
 from scroll_context.messages import ToolSpec
-from scroll_context.session.session import FollowOptions
+from scroll_context.session.requests import FollowOptions
 
 SERVER_HELD = (
     "Scroll cannot bound a conversation that the provider keeps (conversation_id, "

@@ -19,7 +19,8 @@ from scroll_context.hosts.wired import Exchange, WiredSession
 from scroll_context.messages import ToolSpec
 from scroll_context.models import DEFAULT_WINDOW
 from scroll_context.recall.memory_tools import call_tool, recall_tools, tool_specs
-from scroll_context.session.session import Session, SessionOptions
+from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.view.eviction import ViewBudget
 

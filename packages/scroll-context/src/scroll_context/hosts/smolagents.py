@@ -25,7 +25,8 @@ from smolagents.local_python_executor import CodeOutput, InterpreterError, Pytho
 from scroll_context.background import in_thread
 from scroll_context.errors import BadInput
 from scroll_context.hosts.adapter import HostAdapter
-from scroll_context.session.session import Session, SessionParts
+from scroll_context.session.options import SessionParts
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.tools.tools import Plain, Tool, ToolLimits, plain, tool
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Protocol
 import msgspec
 from msgspec import Meta
 
-from scroll_context.contents import SavedVariable
+from scroll_context.contents import SnapshotVariable
 from scroll_context.work import Work
 
 Ended = Literal["ok", "error", "interrupted", "timeout", "killed", "output-limit", "memory"]
@@ -164,7 +164,7 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """A namespace at rest: enough to restore it into another kernel, given the blobs."""
 
-    variables: tuple[SavedVariable, ...] = ()
+    variables: tuple[SnapshotVariable, ...] = ()
     # The last cell that it includes.
     cell: int = 0
     python: str = ""

@@ -7,7 +7,7 @@ of a save that exceeds its limits is a forgery, and ends the worker."""
 from collections.abc import Callable
 from typing import Any
 
-from scroll_context.contents import SavedVariable
+from scroll_context.contents import SnapshotVariable
 from scroll_context.errors import KernelDied, KernelUnavailable
 from scroll_context.kernel.protocol import Blob, Load, Loaded, SavedValue
 from scroll_context.kernel.results import (
@@ -74,7 +74,7 @@ class SavedPieces:
         elif before is not None:
             digest, inline = before.digest, before.inline
         for name in value.names:
-            self.entries[name] = SavedVariable(
+            self.entries[name] = SnapshotVariable(
                 name=name,
                 group=group,
                 type=value.label,
@@ -110,7 +110,7 @@ def load_into(
     for _ in range(_ATTEMPTS):
         restored: list[str] = []
         lost: list[Loss] = list(deadly.values())
-        group: list[SavedVariable] = []
+        group: list[SnapshotVariable] = []
         try:
             worker = live()
             for group in _groups(manifest, deadly):
@@ -130,16 +130,16 @@ def load_into(
     return [], [Loss(variable.name, _ENDED_RESTORING) for variable in manifest.variables]
 
 
-def _groups(manifest: Manifest, without: dict[str, Loss]) -> list[list[SavedVariable]]:
+def _groups(manifest: Manifest, without: dict[str, Loss]) -> list[list[SnapshotVariable]]:
     """Names of one object together; modules first, because unpickling may need them."""
-    groups: dict[int, list[SavedVariable]] = {}
+    groups: dict[int, list[SnapshotVariable]] = {}
     for variable in manifest.variables:
         if variable.name not in without and is_variable_name(variable.name):
             groups.setdefault(variable.group, []).append(variable)
     return sorted(groups.values(), key=lambda group: not group[0].module)
 
 
-def _load(worker: WorkerProcess, group: list[SavedVariable], blobs: BlobStore) -> str:
+def _load(worker: WorkerProcess, group: list[SnapshotVariable], blobs: BlobStore) -> str:
     """Send one value; returns the reason if it could not be restored."""
     first = group[0]
     names = tuple(variable.name for variable in group)

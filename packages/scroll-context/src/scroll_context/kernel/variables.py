@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from scroll_context.contents import SavedVariable
+from scroll_context.contents import SnapshotVariable
 from scroll_context.errors import KernelDied
 from scroll_context.kernel.cell import NOT_COMPILED, names_read_later, names_used
 from scroll_context.kernel.dataflow import assigned_from
@@ -299,13 +299,13 @@ class Namespace:
         return mutated
 
     def saved(
-        self, entries: dict[str, SavedVariable], names: Sequence[str], unchecked: Iterable[str]
+        self, entries: dict[str, SnapshotVariable], names: Sequence[str], unchecked: Iterable[str]
     ) -> Manifest:
         """The manifest of a save, each variable with the origin that is known here."""
         stale = set(unchecked)
-        variables: list[SavedVariable] = []
+        variables: list[SnapshotVariable] = []
         for name in names:
-            entry = entries.get(name) or SavedVariable(name=name, group=0, reason="unsent")
+            entry = entries.get(name) or SnapshotVariable(name=name, group=0, reason="unsent")
             record = self._records.get(name) or _Record(Variable(name=name))
             is_stale = name in stale and not (entry.module or entry.reason)
             variables.append(

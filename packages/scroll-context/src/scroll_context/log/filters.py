@@ -1,6 +1,6 @@
-"""Filters: which events a reader asks for, as one value that every door hands to log and index.
+"""Filters: which events a reader asks for, as one value that every caller hands to log and index.
 
-A door (`ms`, the command line, the MCP server, the inspector, plain tools) makes a `SearchFilters`
+A caller (`ms`, the command line, the MCP server, the inspector, plain tools) makes `SearchFilters`
 once; from there on it travels as it is. `conditions` says what it means in SQL, and
 `search/ranking.py` says the same to the search engine. A filter narrows: what a reader may reach at
 all is the grant, which is a value of its own and holds whatever the filters are.

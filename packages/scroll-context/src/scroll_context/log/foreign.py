@@ -3,7 +3,7 @@
 Whatever a file says about itself is data. So one class adds it, `ForeignWriter`, and for every
 event
 
-* the door says where it comes from (origin.py), never the file;
+* the importing code says where it comes from (origin.py), never the file;
 * metadata that means something to Scroll itself is set aside: it stays readable under `set_aside`
   and has no effect;
 * kinds and sessions that mean something to Scroll are refused;
@@ -39,7 +39,7 @@ RESERVED_KINDS = (frozenset(Kind) - {Kind.CONVERSATION, Kind.TOOL_CALL, Kind.TOO
 """Kinds that only Scroll itself records: they mean something to a session, or to the hand-over."""
 
 _OWN_SESSIONS = ("notes-", "mcp-")
-"""How the names of sessions begin that the doors of Scroll keep for themselves."""
+"""How the session names begin that only Scroll itself gives."""
 
 LONGEST_LABEL = 10_000
 """The most characters in a role, a kind, a tool name or another label."""
@@ -115,7 +115,7 @@ def check_foreign(draft: Draft, kinds: Collection[str] = RESERVED_KINDS) -> None
 
 
 def as_foreign(draft: Draft, origin: Origin, source: str, *, is_export: bool = False) -> Draft:
-    """The draft with the origin of its door, and with reserved metadata set aside."""
+    """The draft with the origin of its importer, and with reserved metadata set aside."""
     reserved = RESERVED if is_export else RESERVED | STRUCTURE
     aside = {name: value for name, value in draft.metadata.items() if name in reserved}
     metadata = draft.metadata

@@ -155,8 +155,8 @@ class PayloadStore:
             text = content if digest is None else self.text(digest)
         except (PayloadMissing, PayloadDamaged):
             return []
-        saved = Snapshot.decode_readable(text).saved
-        return [variable.digest for variable in saved if is_digest(variable.digest)]
+        variables = Snapshot.decode_readable(text).variables
+        return [variable.digest for variable in variables if is_digest(variable.digest)]
 
     def remove(self, digest: str) -> None:
         """Delete a body that no event needs any more."""

@@ -1,7 +1,7 @@
 """Times: how the log writes them, and how a filter names one.
 
 The log compares times as text, so all of them are UTC: `recorded` converts a time with another zone
-before it is stored. `bound` reads a filter in the same way for every door (`ms`, MCP, the command
+before it is stored. `bound` reads a filter in the same way for every caller (`ms`, MCP, the command
 line, the inspector). A time without a zone is UTC, and the beginning of a time (`2024`, `2024-07`,
 `2024-07-31`, `2024-07-31T10`) stands for everything that begins so.
 """

@@ -42,11 +42,13 @@ from scroll_context.session.environment import Environment
 from scroll_context.session.history import lineage
 from scroll_context.session.host import HostMessage, Layout
 from scroll_context.session.media import record_media
-from scroll_context.session.options import AnyTool as AnyTool
-from scroll_context.session.options import OpenArguments
-from scroll_context.session.options import Reach as Reach
-from scroll_context.session.options import SessionOptions as SessionOptions
-from scroll_context.session.options import SessionParts as SessionParts
+from scroll_context.session.options import (
+    AnyTool,
+    OpenArguments,
+    Reach,
+    SessionOptions,
+    SessionParts,
+)
 from scroll_context.session.recovery import (
     Recovery,
     close_open_work,
@@ -54,8 +56,7 @@ from scroll_context.session.recovery import (
     recorded_settings,
     restore_variables,
 )
-from scroll_context.session.requests import FollowOptions as FollowOptions
-from scroll_context.session.requests import Requests, Setup
+from scroll_context.session.requests import FollowOptions, Requests, Setup
 from scroll_context.store import Store
 from scroll_context.tools.ask import Ask
 from scroll_context.tools.toolbox import Toolbox

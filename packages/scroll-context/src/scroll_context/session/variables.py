@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from scroll_context.contents import SavedVariable, Snapshot
+from scroll_context.contents import Snapshot, SnapshotVariable
 from scroll_context.errors import BadInput, ScrollError
 from scroll_context.events import Event, Kind, packed_seqs
 from scroll_context.kernel.kernel import Kernel
@@ -38,7 +38,7 @@ def snapshot_between(before: Manifest, after: Manifest) -> Snapshot:
 
 def namespace_after(snapshots: Iterable[Snapshot]) -> Manifest:
     """The namespace that a series of snapshots leads to."""
-    variables: dict[str, SavedVariable] = {}
+    variables: dict[str, SnapshotVariable] = {}
     sources: dict[int, tuple[int, ...]] = {}
     cell, python = 0, ""
     for snapshot in snapshots:
@@ -46,7 +46,7 @@ def namespace_after(snapshots: Iterable[Snapshot]) -> Manifest:
         cell, python = snapshot.cell, snapshot.python
         for name in snapshot.gone:
             variables.pop(name, None)
-        variables.update((variable.name, variable) for variable in snapshot.saved)
+        variables.update((variable.name, variable) for variable in snapshot.variables)
     needed: set[int] = set()
     for variable in variables.values():
         needed.update(variable.cells)
@@ -154,7 +154,7 @@ class SessionVariables:
         try:
             report = self._kernel.save(full)
             snapshot = snapshot_between(self._saved, report.manifest)
-            if snapshot.saved or snapshot.gone:
+            if snapshot.variables or snapshot.gone:
                 self._record(snapshot)
                 self._saved = report.manifest
             self.save_trouble = ""

@@ -169,7 +169,7 @@ class ErasurePlan:
         names: dict[str, None] = {}
         for event in self._snapshots:
             snapshot = Snapshot.decode_readable(self._log.text_or_preview(event))
-            names.update(dict.fromkeys(variable.name for variable in snapshot.saved))
+            names.update(dict.fromkeys(variable.name for variable in snapshot.variables))
         return [name for name in names if name.isidentifier()]
 
 
@@ -348,7 +348,7 @@ def _seqs_of_variables(log: EventLog, event: Event) -> set[int]:
     """The events that the variables of a snapshot were made from, and the cells that made them."""
     snapshot = Snapshot.decode_readable(log.text_or_preview(event))
     seqs: set[int] = set()
-    for variable in snapshot.saved:
+    for variable in snapshot.variables:
         seqs.update(variable.made_by)
     seqs.update(*snapshot.sources.values())
     return seqs

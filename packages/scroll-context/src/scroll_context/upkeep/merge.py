@@ -406,14 +406,14 @@ def _plan(plan: EvictionPlan, address: Address) -> EvictionPlan:
     """An eviction plan with the new addresses."""
     clipped = [(address(seq), chars) for seq, chars in plan.clipped]
     evicted = [(address(lo), address(hi)) for lo, hi in plan.evicted]
-    about = [(address(terms.seq), terms) for terms in plan.about]
+    topics = [(address(topic.seq), topic) for topic in plan.topics]
     return replace(
         plan,
         folded=_addresses(plan.folded, address),
         clipped=tuple((seq, chars) for seq, chars in clipped if seq is not None),
         evicted=tuple((lo, hi or lo) for lo, hi in evicted if lo is not None),
         rules={rule: _addresses(seqs, address) for rule, seqs in plan.rules.items()},
-        about=tuple(replace(terms, seq=seq) for seq, terms in about if seq is not None),
+        topics=tuple(replace(topic, seq=seq) for seq, topic in topics if seq is not None),
         standing=_standing(plan.standing, address) if plan.standing else plan.standing,
     )
 
@@ -438,15 +438,12 @@ def _snapshot(snapshot: Snapshot, address: Address) -> Snapshot:
         # Seq 0 stands for events that cannot be named.
         return address(seq) if seq else 0
 
-    saved = [
-        replace(
-            variable,
-            made_by=_addresses(variable.made_by, address_or_zero),
-        )
-        for variable in snapshot.saved
+    variables = [
+        replace(variable, made_by=_addresses(variable.made_by, address_or_zero))
+        for variable in snapshot.variables
     ]
     sources = {cell: _addresses(seqs, address) for cell, seqs in snapshot.sources.items()}
-    return replace(snapshot, saved=tuple(saved), sources=sources)
+    return replace(snapshot, variables=tuple(variables), sources=sources)
 
 
 def _standing(standing: Iterable[Standing], address: Address) -> tuple[Standing, ...]:

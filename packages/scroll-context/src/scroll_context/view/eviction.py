@@ -40,7 +40,7 @@ from operator import itemgetter
 
 import msgspec
 
-from scroll_context.contents import EntryTerms, EvictionPlan, Standing
+from scroll_context.contents import EntryTopic, EvictionPlan, Standing
 from scroll_context.errors import BadInput
 from scroll_context.text.stance import Statement, statements
 from scroll_context.text.terms import TermTable, title
@@ -283,7 +283,7 @@ class _Eviction:
             clipped=clipped,
             evicted=tuple(sorted(self._evicted.items())),
             rules=rules,
-            about=tuple(self._topics.made.values()),
+            topics=tuple(self._topics.made.values()),
             standing=self._standing,
             unlisted=self._view.index.unlisted,
             index_tokens=self._index_limit,
@@ -492,16 +492,16 @@ class _EntryTopics:
         self._view = view
         self._table = TermTable()
         self._numbers: dict[int, int] = {}
-        self.made: dict[int, EntryTerms] = {}
+        self.made: dict[int, EntryTopic] = {}
 
-    def topic_of(self, entry: Entry) -> EntryTerms | None:
+    def topic_of(self, entry: Entry) -> EntryTopic | None:
         if not self._numbers:
             self._count_terms()
         text = _plain_text(entry)
         if not text:
             return None
         terms = self._table.terms(self._numbers[entry.seq], ENTRY_TERMS)
-        topic = EntryTerms(entry.seq, title([text], terms, FIELD_CHARS - 20), terms)
+        topic = EntryTopic(entry.seq, title([text], terms, FIELD_CHARS - 20), terms)
         if not (topic.title or topic.terms):
             return None
         self.made[entry.seq] = topic

@@ -23,7 +23,7 @@ from functools import cached_property, lru_cache
 import msgspec
 from msgspec.structs import replace
 
-from scroll_context.contents import EntryTerms, Spans, Standing, Topic
+from scroll_context.contents import EntryTopic, Spans, Standing, Topic
 from scroll_context.view.actions import merged_names, written_names
 from scroll_context.view.entries import Entry, Notice
 from scroll_context.view.headline import Headline, cut, headline, listed, merged, merged_terms
@@ -295,18 +295,18 @@ def topic_line(topic: Topic) -> IndexLine:
     )
 
 
-def line_for(entry: Entry, about: EntryTerms | None = None) -> IndexLine:
+def line_for(entry: Entry, topic: EntryTopic | None = None) -> IndexLine:
     """The full line of one evicted entry; that of a step says how it ended.
 
     A plan may see an entry folded that was never folded in the view. So a line depends on what an
     entry is, never on its form, its shown text or its media.
     """
     spans = ((entry.seq, entry.last),)
-    if about is not None:
-        title = about.title or ", ".join(about.terms)
+    if topic is not None:
+        title = topic.title or ", ".join(topic.terms)
         note = headline("reply" if isinstance(entry, Step) else "user", title)
         line = _line(spans, 1, note, note.line(LINE_CHARS))
-        return replace(line, terms=about.terms, noted=False)
+        return replace(line, terms=topic.terms, noted=False)
     if not isinstance(entry, Step):
         note = entry.headline()
         text = f"notice: {note.state}" if isinstance(entry, Notice) else note.task

@@ -49,7 +49,7 @@ from msgspec.structs import replace
 
 from scroll_context.contents import (
     EarlierWork,
-    EntryTerms,
+    EntryTopic,
     EvictionPlan,
     Retraction,
     Standing,
@@ -203,7 +203,7 @@ class WorkingView:
             self.clip(seq, chars)
         if plan.standing is not None:
             self.set_standing(plan.standing, plan.unlisted)
-        topics = {topic.seq: topic for topic in plan.about}
+        topics = {topic.seq: topic for topic in plan.topics}
         lines = [
             self.evict(seq, topics.get(seq)) for seq, _ in plan.evicted if seq in self._entries
         ]
@@ -310,7 +310,7 @@ class WorkingView:
             entry.with_result(seq, lambda result: replace(result, body=result.body.clipped(chars)))
         )
 
-    def evict(self, seq: int, topic: EntryTerms | None = None) -> IndexLine:
+    def evict(self, seq: int, topic: EntryTopic | None = None) -> IndexLine:
         """Remove the entry at `seq`; the caller gives the line to `add_to_index`."""
         entry = self._remove(seq)
         message = self._entries.get(entry.turn)
