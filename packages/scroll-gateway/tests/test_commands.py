@@ -80,6 +80,27 @@ def test_status_lists_running_gateways(tmp_path: Path) -> None:
     assert "running, 2 requests" in json.dumps(json.loads(examined.stdout)["gateways"])
 
 
+@pytest.mark.parametrize(
+    ("upstream", "warned"),
+    [
+        ("http://models.example:8080", True),
+        ("http://127.evil.example", True),
+        ("https://models.example", False),
+        ("http://127.0.0.1:11434", False),
+        ("http://[::1]:11434", False),
+    ],
+)
+def test_unencrypted_requests_to_another_host_are_warned_of(
+    tmp_path: Path, upstream: str, warned: bool
+) -> None:
+    # The gateway ends before it listens, because its store is a file.
+    file = tmp_path / "file"
+    file.touch()
+    done = scroll("gateway", "--upstream", upstream, "--store", str(file))
+    assert done.returncode != 0
+    assert ("travel to" in done.stderr) == warned
+
+
 def test_an_upstream_must_be_named() -> None:
     assert "Name the --upstream" in scroll("gateway").stderr
     assert "not anthropic, openai or a URL" in scroll("gateway", "--upstream", "elsewhere").stderr

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from forms import form
 from scroll_assistants.importers import capture, databases
 from scroll_context.errors import BadInput
 from scroll_context.importing.run import import_file
@@ -123,13 +124,13 @@ def cost(tmp_path: Path, path: Path) -> tuple[int, int, str]:
     return used, last, done.stdout
 
 
-@pytest.mark.parametrize("value", ["[]", '{"a":0}', "0", '""'])
+@pytest.mark.parametrize("value", form(['""'], ["[]", '{"a":0}', "0", '""']))
 @pytest.mark.parametrize("name", ["bomb.jsonl.gz", "bomb.json.gz"])
 def test_a_small_archive_of_very_many_values_does_not_fill_the_memory(
     tmp_path: Path, name: str, value: str
 ) -> None:
     many = ",".join([value] * (12_000_000 // (len(value) + 1)))
-    with gzip.open(tmp_path / name, "wt") as packed:
+    with gzip.open(tmp_path / name, "wt", compresslevel=3) as packed:
         for _ in range(1 if ".jsonl" in name else 2):
             packed.write('{"role":"user","content":[' + many + "]}\n")
     assert (tmp_path / name).stat().st_size < 200_000

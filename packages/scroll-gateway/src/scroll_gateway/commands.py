@@ -1,9 +1,11 @@
 """The commands `scroll gateway` and `scroll wrap`."""
 
+import ipaddress
 import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -35,7 +37,26 @@ def _upstream(_: click.Context, __: click.Parameter, value: str | None) -> str |
         return UPSTREAMS.get(value or "")
     if not value.startswith(("http://", "https://")):
         raise click.BadParameter(f"{value!r} is not anthropic, openai or a URL")
+    _warn_if_readable(value)
     return value
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _warn_if_readable(url: str) -> None:
+    """Say so when keys and conversations would cross a network unencrypted."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme == "http" and not _is_this_machine(host):
+        note(
+            f"keys and conversations will travel to {host} unencrypted; "
+            "use https:// unless you trust the network"
+        )
 
 
 @click.command(cls=Command)
