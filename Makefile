@@ -127,8 +127,8 @@ $(VENV)/.bench: $(READY)
 bench: $(VENV)/.bench  ## every benchmark beside its peers; fills docs/RESULTS.md
 	$(BIN)/python benchmarks/run.py $(if $(DATA),--data $(DATA))
 
-bench-large: $(VENV)/.bench  ## the same, with search in up to a million messages
-	$(BIN)/python benchmarks/run.py --large $(if $(DATA),--data $(DATA))
+bench-large: $(VENV)/.bench  ## one store of up to ten million messages (half an hour); SIZES
+	$(BIN)/python benchmarks/large.py $(if $(SIZES),--sizes $(SIZES))
 
 bench-shared: $(READY)  ## a shared store on Postgres beside one SQLite file; EVENTS, ARGS
 	$(BIN)/python benchmarks/shared.py --events $(or $(EVENTS),100000) $(ARGS)

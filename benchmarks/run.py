@@ -2,7 +2,6 @@
 them.
 
     python benchmarks/run.py              a few minutes; search in stores of up to 100,000 messages
-    python benchmarks/run.py --large      search in stores of up to a million messages
     python benchmarks/run.py --data DIR   evidence recall on BEAM chats too, and the token cost of
                                           questions about one (DIR as in scroll_evals/beam.py)
     python benchmarks/run.py --fill       measure nothing; draw and fill again from the last results
@@ -32,9 +31,8 @@ import plots
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
+MARKER = "numbers"
 SIZES = (1_000, 10_000, 50_000, 100_000)
-LARGE = (300_000, 1_000_000)
 AGENT_PARTS = ("task", "events", "recall")
 # Milliseconds for a search of six words, by the number of messages.
 SEARCH_TARGETS = {50_000: 1.0, 1_000_000: 5.0}
@@ -150,12 +148,10 @@ def help_cpu(runs: int = 10) -> float:
     return statistics.median(took)
 
 
-def measure(large: bool, data: Path | None) -> Results:
+def measure(data: Path | None) -> Results:
     facts, bench = machine(), Bench()
     store = bench.run("store, 50,000 messages", "store.py")
-    growth = bench.run("search by size", "store.py", "--growth", *SIZES, *(LARGE if large else ()))[
-        "growth"
-    ]
+    growth = bench.run("search by size", "store.py", "--growth", *SIZES)["growth"]
     kernel = bench.run("kernel", "kernel.py")
     agent = bench.run("agent", "agent.py", "--only", *AGENT_PARTS)
     recall = bench.run("evidence recall", "store.py", "--data", data, "--recall") if data else None
@@ -379,12 +375,10 @@ def numbers(results: Results, images: Sequence[str]) -> str:
     rows = [["what", "Scroll", "peer, in this run", "ratio", "target", "", "made by"]]
     rows += [["---", "---:", "---", "---:", "---", "---", "---"]]
     rows += [[*cells(line), f"`benchmarks/{line.command}`"] for line in results.lines]
-    large = any(size.messages == LARGE[-1] for size in results.series.search)
-    command = "make bench-large" if large else "make bench"
     return "\n".join(
         [
             (
-                f"`{command}` measures all of this again, the peers in the same run, and fills "
+                "`make bench` measures all of this again, the peers in the same run, and fills "
                 "this section. Medians"
             ),
             (
@@ -404,16 +398,17 @@ def numbers(results: Results, images: Sequence[str]) -> str:
     )
 
 
-def fill(text: str, section: str) -> str:
+def fill_between(text: str, marker: str, section: str) -> str:
     """The page with the section between its markers; filling twice changes nothing."""
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
+    first, last = f"<!-- {marker}:begin -->", f"<!-- {marker}:end -->"
+    head, begin, rest = text.partition(first)
+    _, end, tail = rest.partition(last)
     if not begin or not end:
         sys.exit(
-            f"the page has no place for the numbers: put the lines {BEGIN} and {END} where they "
+            f"the page has no place for the numbers: put the lines {first} and {last} where they "
             "belong"
         )
-    return f"{head}{BEGIN}\n{section}\n{END}{tail}"
+    return f"{head}{first}\n{section}\n{last}{tail}"
 
 
 def publish(results: Results, page: Path, folder: Path) -> None:
@@ -421,7 +416,7 @@ def publish(results: Results, page: Path, folder: Path) -> None:
         Path(os.path.relpath(file, page.parent)).as_posix()
         for file in plots.draw(results.series, folder)
     ]
-    page.write_text(fill(page.read_text(), numbers(results, images)))
+    page.write_text(fill_between(page.read_text(), MARKER, numbers(results, images)))
 
 
 def stored(results: Results) -> str:
@@ -444,7 +439,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--large", action="store_true", help="search in up to a million messages")
     parser.add_argument("--data", type=Path, help="folder with BEAM chats")
     parser.add_argument(
         "--fill", action="store_true", help="measure nothing; draw and fill from the results"
@@ -454,9 +448,9 @@ def main() -> None:
     parser.add_argument("--images", type=Path, default=ROOT / "docs" / "img")
     options = parser.parse_args()
     # A missing place should be reported now and not after minutes.
-    fill(options.page.read_text(), "")
+    fill_between(options.page.read_text(), MARKER, "")
     if not options.fill:
-        options.results.write_text(stored(measure(options.large, options.data)))
+        options.results.write_text(stored(measure(options.data)))
     elif not options.results.exists():
         sys.exit(f"there are no results in {options.results}; measure first, without --fill")
     results = msgspec.json.decode(options.results.read_bytes(), type=Results)

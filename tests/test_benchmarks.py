@@ -250,3 +250,29 @@ def test_two_versions_are_compared_in_one_run(tmp_path: Path) -> None:
         for one in found.values()
     )
     assert "200 messages, 2 rounds" in done.stdout
+
+
+def test_a_growing_store_is_measured_and_every_figure_has_a_row(tmp_path: Path) -> None:
+    page = tmp_path / "RESULTS.md"
+    page.write_text("<!-- large:begin -->\n<!-- large:end -->\n\n## After\n")
+    places = [
+        "--results",
+        tmp_path / "large.json",
+        "--page",
+        page,
+        "--image",
+        tmp_path / "large.svg",
+    ]
+    script = ROOT / "benchmarks" / "large.py"
+    command = [sys.executable, script, "--sizes", "200", "400", *places]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    sizes = json.loads((tmp_path / "large.json").read_bytes())["sizes"]
+    assert [size["messages"] for size in sizes] == [200, 400]
+    assert all(value > 0 for size in sizes for value in size["figures"].values())
+    text = page.read_text()
+    assert text.endswith("<!-- large:end -->\n\n## After\n")
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    # The head and the line below it are not figures.
+    assert len(rows) - 2 == len(sizes[0]["figures"])
+    assert (tmp_path / "large.svg").read_text().count("<svg") == 1
