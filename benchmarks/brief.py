@@ -99,7 +99,7 @@ def ask(store: Store, source: Source, histories: Sequence[tuple[str, History]]) 
                 continue
             for project in (history.history_id, chance.choice(others)):
                 is_own = project == history.history_id
-                matches = candidates(source, question.text, Reach(task=project))[:10]
+                matches = candidates(source, question.text, Reach([("task_id", [project])]))[:10]
                 offers = tuple(
                     Offer(
                         match.share,

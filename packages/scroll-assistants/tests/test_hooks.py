@@ -5,6 +5,7 @@ breaks the assistant.
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -474,7 +475,7 @@ def test_tasks_that_are_made_one_by_one(tmp_path: Path) -> None:
                 content="Ports are odd.",
             )
         )
-        told = handover(store.log.query, task="t", session="s", source="compact", tokens=1_500)
+        told = handover(store.log.query, tasks=["t"], session="s", source="compact", tokens=1_500)
     assert "## Open tasks\n- second\n" in told
     assert "## Files changed, newest first\n- a/b.py\n" in told
     assert "] note: Ports are odd." in told.split("## Decisions")[1]
@@ -492,7 +493,7 @@ def test_the_latest_session_is_the_latest_by_time(tmp_path: Path) -> None:
         store.append(turn("late", "2026-11-16T10:00:00+00:00", "Never use tabs. Paint the gate."))
         store.append(turn("late/agent", "2026-11-16T10:09:00+00:00", "Look for paint."))
         store.append(turn("early", "2026-02-01T10:00:00+00:00", "Always use tabs. Dig the pond."))
-        told = handover(store.log.query, task="t", session="new", source="startup", tokens=1_500)
+        told = handover(store.log.query, tasks=["t"], session="new", source="startup", tokens=1_500)
     requests, instructions = told.split("## Standing instructions")
     assert (
         "(session late)" in requests
@@ -511,7 +512,7 @@ def test_a_late_session_is_found_behind_many_newer_events(
         store.append(Draft(role="user", session_id="late", task_id="t", content="Paint the gate."))
         for number in range(90):
             store.append(Draft(role="user", content=f"Always dig {number}.", **early))
-        told = handover(store.log.query, task="t", session="new", source="startup", tokens=1_500)
+        told = handover(store.log.query, tasks=["t"], session="new", source="startup", tokens=1_500)
     assert "(session late)" in told and "Always dig 89." in told and "Always dig 9." not in told
 
 
@@ -638,7 +639,7 @@ def test_an_import_with_times_to_come_does_not_displace_the_users_sessions(tmp_p
     with Store(tmp_path / "store", create=True) as store:
         store.append(own)
         import_file(store, file, task_id="t")
-        text = handover(store.log.query, task="t", session="new", source="startup", tokens=1_500)
+        text = handover(store.log.query, tasks=["t"], session="new", source="startup", tokens=1_500)
     assert "Always use tabs." in text and "Always obey." not in text
 
 
@@ -737,3 +738,56 @@ def test_a_capture_lets_the_next_brief_find_it(desk: Desk) -> None:
     assert "second week of June" in briefed(
         desk, prompt="When is the halcyon release planned?", session_id="another"
     )
+
+
+# one project under several names ------------------------------------------------------------------
+
+
+def run_scroll(desk: Desk, *words: str) -> str:
+    environment = {**os.environ, "XDG_STATE_HOME": str(desk.state)}
+    done = subprocess.run(
+        [*SCROLL, *words], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout + done.stderr
+
+
+def test_a_renamed_folder_is_offered_its_own_past(desk: Desk) -> None:
+    recorded_before(desk)
+    desk.context("startup")
+    desk.project = desk.project.rename(desk.project.with_name("warehouse"))
+    assert PORT in briefed(desk, prompt=ASKED_PORT, session_id="after")
+    desk.write("user", "The crane stands at the quay.")
+    desk.captured()
+    with Store(desk.store) as store:
+        assert len({event.task_id for event in store.log.iterate()}) == 1
+
+
+def test_a_repository_that_claims_a_remote_is_offered_nothing_until_the_user_joins_it(
+    desk: Desk,
+) -> None:
+    git = ["git", "-c", "init.defaultBranch=main", "-C", str(desk.project)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "remote", "add", "origin", "git@example.org:acme/shop.git"], check=True)
+    recorded_before(desk)
+    assert PORT in briefed(desk, prompt=ASKED_PORT, session_id="own")
+    hostile = desk.project.with_name("unpacked")
+    shutil.copytree(desk.project, hostile)
+    place = {"cwd": str(hostile), "session_id": "hostile"}
+    assert desk.context("startup", **place) == ""
+    assert briefed(desk, prompt=ASKED_PORT, **place) == ""
+    assert str(desk.project) in run_scroll(desk, "project", str(hostile))
+    # The same folder gets it all as soon as the guard is lifted, which only the user can do.
+    run_scroll(desk, "project", str(hostile), "--join", str(desk.project), "--yes")
+    assert PORT in briefed(desk, prompt=ASKED_PORT, **place)
+
+
+def test_sessions_that_were_recorded_under_a_subfolder_are_offered_there(desk: Desk) -> None:
+    part = desk.project / "src"
+    part.mkdir()
+    desk.project, whole = part, desk.project
+    recorded_before(desk)
+    subprocess.run(["git", "-C", str(whole), "init", "-q"], check=True)
+    assert PORT in briefed(desk, prompt=ASKED_PORT, session_id="in the part")
+    # From now on the whole repository knows of the part.
+    assert PORT in briefed(desk, prompt=ASKED_PORT, session_id="in the whole", cwd=str(whole))
+    assert PORT in desk.context("startup", session_id="in the whole", cwd=str(whole))

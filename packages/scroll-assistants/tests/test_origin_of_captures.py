@@ -50,6 +50,6 @@ def test_a_handover_does_not_repeat_an_imported_instruction(tmp_path: Path) -> N
             Draft(session_id="mine", task_id="project", role="user", content="Fix the harbour map.")
         )
         text = handover(
-            store.log.query, task="project", session="new", source="startup", tokens=1500
+            store.log.query, tasks=["project"], session="new", source="startup", tokens=1500
         )
         assert "harbour" in text and "mallory" not in text

@@ -42,6 +42,7 @@ VALUES = {
     "text",
     "plugins",
     "projects",
+    "known_projects",
 }
 LOG = VALUES | {"log"}
 STORE = LOG | {"search", "sql", "upkeep", "store"}

@@ -324,18 +324,20 @@ def mcp(
     import anyio
 
     from scroll_assistants.mcp_server import RecallServer, serve_http, serve_stdio
-    from scroll_assistants.project import project_task
     from scroll_context.connections import listen
+    from scroll_context.projects import remember_project
     from scroll_context.upkeep.retention import Retention
 
     with (
         open_store(store) as opened,
         Retention(opened, retention) if retention else contextlib.nullcontext(),
     ):
+        own = remember_project(project)
         client = "" if http else os.environ.get(CLIENT_SESSION, "")
         server = RecallServer(
             opened,
-            task=task or project_task(project),
+            task=task or own.task,
+            earlier_tasks=() if task else own.earlier,
             reach=reach,
             client_session=client,
             assistant=assistant or "",

@@ -95,14 +95,21 @@ class _Part(NamedTuple):
 
 
 def handover(
-    query: Query, *, task: str, session: str, source: str, tokens: int, folder: str = ""
+    query: Query,
+    *,
+    tasks: Sequence[str],
+    session: str,
+    source: str,
+    tokens: int,
+    folder: str = "",
 ) -> str:
     """The context for a session that starts; "" if nothing is recorded.
 
-    `task` is the project, or "" for all of them; `source` is startup, resume, clear or compact.
-    After `clear` only standing instructions are named, since the user has asked for an empty slate.
+    `tasks` are those of the project, or none for all projects; `source` is startup, resume, clear
+    or compact. After `clear` only standing instructions are named, since the user has asked for an
+    empty slate.
     """
-    turns = _turns(query, task)
+    turns = _turns(query, tasks)
     other_sessions = (turn.session for turn in turns if turn.session != session)
     is_same_session = source in ("compact", "resume") and any(
         turn.session == session for turn in turns
@@ -113,7 +120,7 @@ def handover(
     last = session if is_same_session else next(other_sessions, "")
     if last and source != "clear":
         where = "" if is_same_session else f" (session {_line(last, 80)})"
-        parts += _session_parts(query, task, last, where, folder)
+        parts += _session_parts(query, tasks, last, where, folder)
     in_time = sorted(turns, key=lambda turn: (turn.at, turn.seq))
     instructions = standing((turn.seq, turn.text) for turn in in_time)[-LISTED:]
     bullets = [f"- [{seq}] {_line(text, 200)}" for seq, text in reversed(instructions)]
@@ -127,10 +134,10 @@ def handover(
 
 
 def _session_parts(
-    query: Query, task: str, session: str, where: str, folder: str
+    query: Query, tasks: Sequence[str], session: str, where: str, folder: str
 ) -> Iterator[_Part]:
     """The sections about the session to continue."""
-    rows = _session(query, task, session)
+    rows = _session(query, tasks, session)
     calls = [row for row in rows if row.kind == "tool_call"]
     spoken = [
         row
@@ -151,7 +158,7 @@ def _session_parts(
     )
     yield _Part("Open tasks", _open_tasks(calls)[:LISTED], 10)
     yield _Part("Files changed, newest first", _files(calls, folder), 8)
-    decisions = [*_notes(query, task), *islice(_decisions(spoken), LISTED)]
+    decisions = [*_notes(query, tasks), *islice(_decisions(spoken), LISTED)]
     yield _Part("Decisions, newest first", decisions, 12)
 
 
@@ -175,7 +182,7 @@ _LATEST_SESSIONS = f"""
         SELECT 1 FROM event WHERE seq IN (
             (SELECT max(seq) FROM event WHERE session_id = id),
             (SELECT min(seq) FROM event WHERE session_id = id)
-        ) AND ? IN ('', task_id) AND {NOT_IMPORTED_SQL}
+        ) AND {{condition}} AND {NOT_IMPORTED_SQL}
     )
     ORDER BY created_at DESC, seq DESC LIMIT ?"""
 """The sessions with the latest last events, if the user's own work began or ended them. Without
@@ -184,11 +191,17 @@ session name costs a step in the index of sessions. A session with a slash in it
 sub-agent, to whom the user does not speak."""
 
 
-def _turns(query: Query, task: str) -> list[_Row]:
+def _within(tasks: Sequence[str]) -> str:
+    """The condition that an event belongs to one of the tasks, or to any if there are none."""
+    return f"task_id IN ({', '.join('?' * len(tasks))})" if tasks else "1"
+
+
+def _turns(query: Query, tasks: Sequence[str]) -> list[_Row]:
     """User turns of the latest sessions, latest session first, newest turn of each first."""
     turns: list[_Row] = []
     left = NEWEST
-    for (session,) in list(query(_LATEST_SESSIONS, [task, SESSIONS])):
+    latest = _LATEST_SESSIONS.format(condition=_within(tasks))
+    for (session,) in list(query(latest, [*tasks, SESSIONS])):
         if left <= 0 or len(turns) >= READ_TURNS:
             break
         oldest = list(
@@ -204,21 +217,21 @@ def _turns(query: Query, task: str) -> list[_Row]:
         left -= size
         rows = query(
             f"SELECT {_COLUMNS} FROM event WHERE session_id = ? AND seq > ? "
-            f"AND ? IN ('', task_id) AND {FROM_USER_SQL} AND {_HAS_TEXT} "
+            f"AND {_within(tasks)} AND {FROM_USER_SQL} AND {_HAS_TEXT} "
             "ORDER BY seq DESC LIMIT ?",
-            [session, first, task, READ_TURNS - len(turns)],
+            [session, first, *tasks, READ_TURNS - len(turns)],
         )
         turns += [_Row(*row) for row in rows]
     return turns
 
 
-def _session(query: Query, task: str, session: str) -> list[_Row]:
+def _session(query: Query, tasks: Sequence[str], session: str) -> list[_Row]:
     """The messages and tool calls of a session, newest first."""
     rows = query(
         f"SELECT {_COLUMNS} FROM event WHERE session_id = ? "
-        "AND kind IN ('conversation', 'tool_call') AND ? IN ('', task_id) "
+        f"AND kind IN ('conversation', 'tool_call') AND {_within(tasks)} "
         f"AND {_HAS_TEXT} AND {NOT_IMPORTED_SQL} ORDER BY seq DESC LIMIT ?",
-        [session, task, READ_EVENTS],
+        [session, *tasks, READ_EVENTS],
     )
     return [_Row(*row) for row in rows]
 
@@ -231,12 +244,14 @@ def _span(query: Query, session: str) -> str:
     )
 
 
-def _notes(query: Query, task: str) -> list[str]:
+def _notes(query: Query, tasks: Sequence[str]) -> list[str]:
     """Notes that were recorded with the tool `note`, newest first."""
+    sessions = [f"notes-{task}" for task in tasks]
     rows = query(
-        "SELECT seq, substr(content, 1, 1000) FROM event WHERE session_id = ? AND kind = 'note' "
+        "SELECT seq, substr(content, 1, 1000) FROM event "
+        f"WHERE session_id IN ({', '.join('?' * len(sessions))}) AND kind = 'note' "
         f"AND {_HAS_TEXT} AND {NOT_IMPORTED_SQL} ORDER BY seq DESC LIMIT 3",
-        [f"notes-{task}"],
+        sessions,
     )
     return [f"- [{seq}] note: {_line(text, 200)}" for seq, text in rows]
 

@@ -235,7 +235,7 @@ def context(store: str, event: dict[str, Any], reach: str, tokens: int) -> str:
         begin(store, query, session, source)
         return handover(
             query,
-            task=_task(folder, reach),
+            tasks=_tasks(folder, reach),
             session=session,
             source=source,
             tokens=tokens,
@@ -255,8 +255,8 @@ def brief(store: str, event: dict[str, Any], reach: str) -> str:
         return ""
     query, close = _reader(store)
     try:
-        task = _task(_folder(event), reach)
-        return marked(offer(store, query, event, _session(event), task, BRIEF_TOKENS))
+        tasks = _tasks(_folder(event), reach)
+        return marked(offer(store, query, event, _session(event), tasks, BRIEF_TOKENS))
     finally:
         close()
 
@@ -270,10 +270,12 @@ def _session(event: dict[str, Any]) -> str:
     return str(event.get("session_id") or event.get("conversation_id") or "")
 
 
-def _task(folder: str, reach: str) -> str:
-    from scroll_assistants.project import project_task
+def _tasks(folder: str, reach: str) -> tuple[str, ...]:
+    """The tasks of the project that a folder belongs to; none to reach all projects."""
+    from scroll_context.projects import remember_project
 
-    return "" if reach == "all" else project_task(folder)
+    project = remember_project(folder)
+    return () if reach == "all" else (project.task, *project.earlier)
 
 
 def _reader(store: str) -> tuple[Any, Any]:

@@ -128,6 +128,7 @@ class RecallServer:
         store: Store,
         *,
         task: str,
+        earlier_tasks: tuple[str, ...] = (),
         reach: Reach = "task",
         max_kernels: int = MAX_KERNELS,
         client_session: str = "",
@@ -136,9 +137,10 @@ class RecallServer:
         self.store = store
         self.task = task
         self.reach = reach
-        self.grant = Scope("", AGENT, task).widest(reach)
+        scope = Scope("", AGENT, task, earlier_tasks)
+        self.grant = scope.widest(reach)
         client = _CapturedClient(store, self.grant, client_session, assistant)
-        self._memory = Memory(store, Scope("", AGENT, task), reach, client)
+        self._memory = Memory(store, scope, reach, client)
         self._kernels = _Kernels(store, task, reach, max_kernels)
         # The kernel of the client over standard streams.
         self._own_kernel = _new_name()

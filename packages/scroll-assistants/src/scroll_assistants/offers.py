@@ -25,7 +25,12 @@ Select = Callable[..., Any]
 
 
 def offer(
-    store: str, select: Select, event: dict[str, Any], session: str, task: str, tokens: int
+    store: str,
+    select: Select,
+    event: dict[str, Any],
+    session: str,
+    tasks: tuple[str, ...],
+    tokens: int,
 ) -> str:
     """The brief of the event's prompt or tool call; "" if nothing bears on it."""
     from scroll_assistants.project import without_marked
@@ -36,7 +41,8 @@ def offer(
     if source is None:
         return ""
     file = _file(store, session)
-    reach = _recalled(file, Reach(task=task, asking=session))
+    labels = (("task_id", tasks),) if tasks else ()
+    reach = _recalled(file, Reach(labels, asking=session))
     prompt = event.get("prompt")
     if isinstance(prompt, str):
         brief = brief_of_prompt(source, without_marked(prompt), reach, tokens)

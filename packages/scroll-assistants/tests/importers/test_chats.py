@@ -268,7 +268,7 @@ def test_only_the_speaker_whom_the_user_names_is_the_user(
     assert [standing_line(standing) for standing in work.standing] == [
         "- seq 1: Always answer briefly."
     ]
-    told = handover(store.log.query, task="t", session="new", source="startup", tokens=1_500)
+    told = handover(store.log.query, tasks=["t"], session="new", source="startup", tokens=1_500)
     assert "Mallory" not in told
     assert {hit.event.role for hit in store.index.search("Mallory invoices")} == {"speaker"}
 

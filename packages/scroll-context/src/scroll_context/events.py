@@ -236,7 +236,8 @@ class Event(Draft, frozen=True, kw_only=True):
 class Grant(msgspec.Struct, frozen=True):
     """Which events a reader may reach.
 
-    A field that is None does not restrict; all None is the whole store.
+    A field that is None does not restrict; all None is the whole store. A project may have several
+    tasks.
 
     >>> from scroll_context import Draft, Grant, Store
     >>> with Store("notes.scroll", create=True) as store:
@@ -249,15 +250,29 @@ class Grant(msgspec.Struct, frozen=True):
     """
 
     session_id: str | None = None
-    task_id: str | None = None
+    task_id: str | tuple[str, ...] | None = None
     agent_id: str | None = None
 
     def permits(self, event: Draft) -> bool:
-        return (
-            (self.session_id is None or event.session_id == self.session_id)
-            and (self.task_id is None or event.task_id == self.task_id)
-            and (self.agent_id is None or event.agent_id == self.agent_id)
-        )
+        if self.session_id is not None and event.session_id != self.session_id:
+            return False
+        if self.agent_id is not None and event.agent_id != self.agent_id:
+            return False
+        tasks = (self.task_id,) if isinstance(self.task_id, str) else self.task_id
+        return tasks is None or event.task_id in tasks
+
+    def labels(self) -> list[tuple[str, tuple[str, ...]]]:
+        """The fields that restrict, by name, each with the texts that it permits."""
+        fields: dict[str, str | tuple[str, ...] | None] = {
+            "session_id": self.session_id,
+            "agent_id": self.agent_id,
+            "task_id": self.task_id,
+        }
+        return [
+            (name, (value,) if isinstance(value, str) else value)
+            for name, value in fields.items()
+            if value is not None
+        ]
 
 
 EVERYTHING = Grant()
@@ -304,6 +319,8 @@ class Scope(msgspec.Struct, frozen=True):
     session_id: str
     agent_id: str = ""
     task_id: str = ""
+    # Other tasks of the same project, which can be read too.
+    earlier_tasks: tuple[str, ...] = ()
 
     def draft(self, kind: str, **fields: Any) -> Draft:
         """A draft that belongs to this session."""
@@ -321,7 +338,8 @@ class Scope(msgspec.Struct, frozen=True):
             case "session":
                 return Grant(session_id=self.session_id)
             case "task":
-                return Grant(task_id=self.task_id)
+                earlier = self.earlier_tasks
+                return Grant(task_id=(self.task_id, *earlier) if earlier else self.task_id)
             case "agent":
                 return Grant(agent_id=self.agent_id)
             case "all":

@@ -1,27 +1,163 @@
-"""The task that stands for a project's folder in a store.
+"""The task that stands for a project in a store.
 
-A subfolder of a git repository and a worktree of it belong to the project of the repository's main
-folder. The files of git are read here, since a hook has no time to start a process. A folder may
-have arrived with a `.git` file of somebody else's making, so it counts as a worktree only if the
-repository that it names has a link back to it.
+A project is the main folder of a git repository, or a folder outside of git. Its subfolders and
+worktrees belong to it, and so does the folder after it was renamed or moved: known_projects.py
+keeps a list of the folders that were worked in, in the user's own state folder.
+
+Whoever is in a project may read its history, so a folder must not be able to claim another project.
+A repository may have arrived in an archive, with any `.git/config` and any links in it. So:
+
+    a worktree counts only if the repository that it names lists it
+    a renamed folder is recognised by its inode and birth time, which no archive can set
+    a common remote is only reported; the user joins a second clone (`scroll project --join`)
+
+The files of git are read here, since a hook has no time to start a process, and git itself runs
+commands that a repository's configuration names.
 """
 
 import hashlib
 import os
 import re
 import stat
+from typing import NamedTuple
 
-# Bytes of a file of git that are read. They hold one path.
-_LONGEST = 8_192
+from scroll_context.known_projects import (
+    KnownFolder,
+    add_known_folder,
+    known_folders,
+    stamp_of,
+)
+
+# Bytes of a file of git that are read.
+_LONGEST = 65_536
+# The most other tasks of a project.
+_MOST_EARLIER = 50
+
+
+class Project(NamedTuple):
+    """A project, as it is known on this machine."""
+
+    # Its main folder, as it is called now.
+    folder: str
+    # The task of its sessions.
+    task: str
+    # Other tasks that sessions of this project were recorded under: by its subfolders and worktrees
+    # before they were recognised as such, and by clones before they were joined.
+    earlier: tuple[str, ...] = ()
 
 
 def project_task(folder: "str | os.PathLike[str]") -> str:
-    """The task of a project: the folder's name and a short hash of its path, since many folders are
-    called `api`.
+    """The task of the project that a folder belongs to."""
+    return _task(project_folder(folder), known_folders())
+
+
+def project_of(folder: "str | os.PathLike[str]") -> Project:
+    """The project that a folder belongs to, with the tasks of its earlier sessions."""
+    known = known_folders()
+    main = project_folder(folder)
+    task = _task(main, known)
+    own = [path for path, member in known.items() if member.task == task]
+    new = [path for path in (main, os.path.realpath(folder)) if path not in known]
+    tasks = dict.fromkeys(task_of_path(path) for path in (*new, *own))
+    # A folder may stand where another project was, which goes on elsewhere.
+    others = {member.task for member in known.values()}
+    earlier = [name for name in tasks if name not in others and name != task]
+    return Project(main, task, tuple(earlier[:_MOST_EARLIER]))
+
+
+def remember_project(folder: "str | os.PathLike[str]") -> Project:
+    """The project that a folder belongs to. It is recognised later, also under another name."""
+    known = known_folders()
+    main = project_folder(folder)
+    task = _task(main, known)
+    entry = known.get(main)
+    if entry is None or entry.task != task or not _is_same_folder(entry, main):
+        add_known_folder(KnownFolder(main, task, stamp_of(_body(main)), remote_of(main)))
+    start = os.path.realpath(folder)
+    is_new = start not in known or known[start].task != task
+    if start != main and is_new:
+        add_known_folder(KnownFolder(start, task, is_part=True))
+    return project_of(folder)
+
+
+def join_projects(folder: "str | os.PathLike[str]", other: "str | os.PathLike[str]") -> Project:
+    """Make a folder and all else of its project a part of the project of another folder."""
+    joined = remember_project(folder)
+    target = remember_project(other)
+    for member in known_folders().values():
+        if member.task == joined.task and joined.task != target.task:
+            add_known_folder(member._replace(task=target.task))
+    return project_of(folder)
+
+
+def projects_with_remote_of(folder: "str | os.PathLike[str]") -> list[KnownFolder]:
+    """Folders of other projects whose remote is the one that this folder names."""
+    known = known_folders()
+    main = project_folder(folder)
+    remote = remote_of(main)
+    task = _task(main, known)
+    names = {remote, main} - {""}
+    return [
+        member
+        for member in known.values()
+        if member.task != task and (member.remote in names or member.folder == remote)
+    ]
+
+
+def _task(main: str, known: dict[str, KnownFolder]) -> str:
+    """The task of a main folder."""
+    entry = known.get(main)
+    if entry is not None and entry.is_part:
+        # It was a subfolder of a repository, and is a repository of its own now.
+        entry = None
+    if entry is not None and _is_same_folder(entry, main):
+        return entry.task
+    stamp = stamp_of(_body(main))
+    for member in reversed(known.values()):
+        if stamp and member.stamp == stamp and member.folder != main:
+            return member.task
+    if entry is None:
+        return task_of_path(main)
+    has_moved = any(
+        member.stamp == entry.stamp and member.folder != main for member in known.values()
+    )
+    # The project went on under another name, and something else took its place.
+    is_replaced = bool(entry.stamp) and has_moved and os.path.isdir(main)
+    return _task_of_replacement(main) if is_replaced else entry.task
+
+
+def _is_same_folder(entry: KnownFolder, main: str) -> bool:
+    """Whether the folder is the one that was remembered, as far as a cheap look can say.
+
+    A folder at the same path is the same project in any case, unless the one that was there is
+    known to have moved. Then its inode number is in use elsewhere.
     """
-    path = project_folder(folder)
-    name = re.sub(r"[^\w.-]+", "-", os.path.basename(path)).strip("-") or "root"
-    return f"{name}-{hashlib.sha256(path.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
+    try:
+        status = os.lstat(_body(main))
+    except OSError:
+        return False
+    return entry.stamp.startswith(f"{status.st_dev}:{status.st_ino}:")
+
+
+def _task_of_replacement(main: str) -> str:
+    """The task of a folder that stands where another project was."""
+    digest = hashlib.sha256(f"{main}\n{stamp_of(_body(main))}".encode("utf-8", "surrogateescape"))
+    return f"{_name(main)}-{digest.hexdigest()[:8]}"
+
+
+def task_of_path(path: str) -> str:
+    """The task of a folder that nothing is known about: its name and a short hash of its path,
+    since many folders are called `api`.
+    """
+    digest = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()
+    return f"{_name(path)}-{digest[:8]}"
+
+
+def _name(path: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", os.path.basename(path)).strip("-") or "root"
+
+
+# git ----------------------------------------------------------------------------------------------
 
 
 def project_folder(folder: "str | os.PathLike[str]") -> str:
@@ -47,7 +183,7 @@ def _main_folder(worktree: str) -> str:
     prefix, _, named = _line(link).partition(": ")
     if prefix != "gitdir":
         return ""
-    administration = os.path.join(worktree, named)
+    administration = os.path.realpath(os.path.join(worktree, named))
     common = _line(os.path.join(administration, "commondir"))
     back = _line(os.path.join(administration, "gitdir"))
     if not common or not back:
@@ -55,12 +191,68 @@ def _main_folder(worktree: str) -> str:
     if os.path.realpath(os.path.join(administration, back)) != link:
         return ""
     repository = os.path.realpath(os.path.join(administration, common))
+    # The repository itself must list the worktree: the folder that the link names may be a part
+    # of whatever arrived with the link, and could name any repository.
+    if os.path.dirname(administration) != os.path.join(repository, "worktrees"):
+        return ""
     is_bare = os.path.basename(repository) != ".git"
     return repository if is_bare else os.path.dirname(repository)
 
 
+def _body(main: str) -> str:
+    """The folder that makes a project the same project after it was renamed: the git folder, which
+    git never replaces, or the folder itself.
+
+    A link is not followed, since it could lead into another project.
+    """
+    git = os.path.join(main, ".git")
+    try:
+        return git if stat.S_ISDIR(os.lstat(git).st_mode) else main
+    except OSError:
+        return main
+
+
+_SECTION = re.compile(r'^\s*\[\s*remote\s+"(?P<name>[^"\\]*)"\s*\]')
+_URL = re.compile(r"^\s*url\s*=\s*\"?(?P<url>[^\"\s]+)", re.IGNORECASE)
+
+
+def remote_of(main: str) -> str:
+    """The remote repository that a main folder names, in one spelling; "" without one."""
+    body = _body(main)
+    text = _text(os.path.join(body, "config"))
+    urls: dict[str, str] = {}
+    section = ""
+    for line in text.splitlines():
+        if line.lstrip().startswith("["):
+            heading = _SECTION.match(line)
+            section = heading["name"] if heading else ""
+        setting = _URL.match(line)
+        if section and setting:
+            urls.setdefault(section, setting["url"])
+    url = urls.get("origin") or next(iter(urls.values()), "")
+    return _spelled(url, main)
+
+
+def _spelled(url: str, main: str) -> str:
+    """A URL without its scheme, user and ending; a local path as the main folder that it names."""
+    path = url.removeprefix("file://")
+    is_local = path != url or ("://" not in url and not re.match(r"[^/]+:", url))
+    if is_local:
+        return project_folder(os.path.join(main, path)) if path else ""
+    address = re.sub(r"^\w+://", "", url)
+    address = re.sub(r"^[^@/]*@", "", address)
+    # `host:path` is another spelling of `ssh://host/path`.
+    host, _, rest = re.sub(r"^([^/:]+):(?:\d+/)?", r"\1/", address).partition("/")
+    return f"{host.lower()}/{rest.strip('/').removesuffix('.git')}" if rest else ""
+
+
 def _line(path: str) -> str:
     """The first line of a small file; "" if there is none."""
+    return _text(path).partition("\n")[0].strip()
+
+
+def _text(path: str) -> str:
+    """The beginning of a plain file; "" if there is none."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -68,10 +260,9 @@ def _line(path: str) -> str:
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             return ""
-        text = os.read(handle, _LONGEST).decode("utf-8", "surrogateescape")
+        return os.read(handle, _LONGEST).decode("utf-8", "surrogateescape")
     finally:
         os.close(handle)
-    return text.partition("\n")[0].strip()
 
 
 def is_task_of(task: str, name: str) -> bool:

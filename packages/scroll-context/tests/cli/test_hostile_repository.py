@@ -30,6 +30,7 @@ WORDS: dict[str, list[tuple[str, ...]]] = {
     "watch": [("--once",)],
     "search": [("toll roads",)],
     "brief": [("toll roads",)],
+    "project": [(), (".", "--join", ".", "--yes")],
     "show": [("1",)],
     "sessions": [()],
     "read": [(SESSION,)],
@@ -73,6 +74,7 @@ WITHOUT_STORE_OPTION = (
     "doctor",
     "demo",
     "completion",
+    "project",
 )
 RUNS = [(command, False) for command in WORDS]
 RUNS += [(command, True) for command in WORDS if command not in WITHOUT_STORE_OPTION]

@@ -23,6 +23,7 @@ Select = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
 """Runs one SELECT on the log."""
 
 Clause = tuple[Occur, Query]
+Labels = Sequence[tuple[str, Sequence[str]]]
 
 
 class Source(NamedTuple):
@@ -33,11 +34,10 @@ class Source(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """Which events a brief may offer. An empty label does not restrict."""
+    """Which events a brief may offer."""
 
-    task: str = ""
-    session: str = ""
-    agent: str = ""
+    # The texts that an event may have as its session, agent or task, as of a grant.
+    labels: Labels = ()
     # The session that asks: its events are in its window already, unless they are at most this old.
     asking: str = ""
     until: int = 0
@@ -48,8 +48,7 @@ class Reach(NamedTuple):
 
     def clauses(self) -> list[Clause]:
         """What a document must satisfy, for the engine."""
-        labels = (("task_id", self.task), ("session_id", self.session), ("agent_id", self.agent))
-        return [(Occur.Must, labelled(name, value)) for name, value in labels if value]
+        return [(Occur.Must, labelled(name, *texts)) for name, texts in self.labels]
 
     def permits(self, seq: int, session: str) -> bool:
         if seq in self.exclude:
@@ -70,7 +69,7 @@ def source_of(store: "Store") -> Source | None:
 
 
 def reach_of(grant: "Grant") -> Reach:
-    return Reach(grant.task_id or "", grant.session_id or "", grant.agent_id or "")
+    return Reach(grant.labels())
 
 
 def open_source(folder: str, select: Select) -> Source | None:

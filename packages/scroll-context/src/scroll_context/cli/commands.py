@@ -57,6 +57,10 @@ COMMANDS = {
     },
     "Assistants": {
         "brief": ("brief:brief", "Show the few earlier events that bear on a prompt."),
+        "project": (
+            "project:project",
+            "Show the project that a folder belongs to, or join two clones.",
+        ),
     },
     "Store": {
         "stats": ("reading:stats", "Show the size and contents of the store."),

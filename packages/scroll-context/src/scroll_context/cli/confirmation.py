@@ -6,7 +6,6 @@ and scheduled runs need, and `--dry-run` ends before it.
 
 import contextlib
 import sys
-import termios
 
 import click
 
@@ -32,9 +31,7 @@ def confirm(question: str, *, yes: bool) -> None:
             "nothing was changed, because there is no terminal for confirmation; pass --yes if "
             "you are sure, or --dry-run to see what would happen"
         )
-    with contextlib.suppress(termios.error, ValueError, OSError):
-        # Keys typed before the question do not answer it.
-        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+    _forget_typed_keys()
     try:
         is_agreed = click.confirm(question, err=True)
     except click.Abort:
@@ -45,3 +42,13 @@ def confirm(question: str, *, yes: bool) -> None:
     if not is_agreed:
         note("nothing was changed")
         raise click.exceptions.Exit(1)
+
+
+def _forget_typed_keys() -> None:
+    """Keys typed before the question do not answer it. Windows has no such queue."""
+    try:
+        import termios
+    except ImportError:
+        return
+    with contextlib.suppress(termios.error, ValueError, OSError):
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)

@@ -92,10 +92,7 @@ def conditions(
     terms: list[str] = ["1"]
     values: list[Any] = []
     labels = [(name, texts) for name, texts in filters.labels() if name != "role"]
-    for name in ("session_id", "agent_id", "task_id"):
-        granted = getattr(grant, name)
-        if granted is not None:
-            labels.append((name, (granted,)))
+    labels += grant.labels()
     for column, texts in labels:
         terms.append(f"{column} IN ({_marks(texts)})")
         values += texts

@@ -82,11 +82,7 @@ _BIGGEST = (1 << 63) - 1
 
 def clauses(grant: Grant, filters: SearchFilters = NO_FILTERS) -> list[Query]:
     """The conditions of a grant and of filters, as queries of the engine."""
-    labels = filters.labels()
-    for name in grant.__struct_fields__:
-        granted = getattr(grant, name)
-        if granted is not None:
-            labels.append((name, (granted,)))
+    labels = [*filters.labels(), *grant.labels()]
     queries = [_label_query(name, texts) for name, texts in labels]
     if filters.seq_range is not None:
         queries.append(_between("seq", *filters.seq_range))

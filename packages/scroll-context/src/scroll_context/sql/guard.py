@@ -362,14 +362,18 @@ def _parameter(value: Any) -> SqlValue:
 def _granted(grant: Grant) -> str:
     """The condition that a row of the log is within the grant."""
     terms = []
-    for column in ("session_id", "task_id", "agent_id"):
-        value: str | None = getattr(grant, column)
-        if value is not None:
-            quoted = value.replace("'", "''")
-            # SQL ends at a NUL, so a name that has one is written in hexadecimal digits.
-            text = f"CAST(x'{value.encode().hex()}' AS TEXT)" if "\0" in value else f"'{quoted}'"
-            terms.append(f"{column} = {text}")
-    if grant.task_id:
-        # This lets SQLite use the partial index.
-        terms.append("task_id <> ''")
+    for column, values in grant.labels():
+        terms.append(f"{column} IN ({', '.join(map(_quoted, values))})")
+        if column == "task_id" and "" not in values:
+            # This lets SQLite use the partial index.
+            terms.append("task_id <> ''")
     return " AND ".join(terms)
+
+
+def _quoted(value: str) -> str:
+    """A text of SQL. It would end at a NUL, so a text that has one is written in hexadecimal
+    digits.
+    """
+    if "\0" in value:
+        return f"CAST(x'{value.encode().hex()}' AS TEXT)"
+    return "'" + value.replace("'", "''") + "'"
