@@ -1,17 +1,28 @@
 """Every error Scroll raises on purpose, in one tree.
 
     ScrollError
-    ├── BadInput ── UnreadableMessages
+    ├── BadInput
+    │   └── UnreadableMessages
     ├── StoreError
-    │   ├── NotAStore · StoreUnsafe · StoreTooNew · StoreTooOld · StoreReadOnly
-    │   ├── StoreLocked · StoreFull · StoreDamaged · StoreClosed
-    │   ├── StoreUnreachable · SessionBusy · SessionFenced · UnknownSeq · UnknownSession
-    │   └── IndexUnavailable · PayloadMissing · PayloadDamaged
-    ├── QueryRefused ── QueryLimit
-    ├── KernelError ── KernelUnavailable · KernelDied
-    ├── ModelError ── ModelUnavailable · ModelCancelled · ContextOverflow · ModelRefused
+    │   ├── NotAStore, StoreUnsafe
+    │   ├── StoreTooNew, StoreTooOld
+    │   ├── StoreReadOnly, StoreLocked
+    │   ├── StoreFull, StoreDamaged
+    │   ├── StoreClosed, StoreUnreachable
+    │   ├── SessionBusy, SessionFenced
+    │   ├── UnknownSeq, UnknownSession
+    │   ├── IndexUnavailable
+    │   └── PayloadMissing, PayloadDamaged
+    ├── QueryRefused
+    │   └── QueryLimit
+    ├── KernelError
+    │   └── KernelUnavailable, KernelDied
+    ├── ModelError
+    │   ├── ModelUnavailable, ModelCancelled
+    │   └── ContextOverflow, ModelRefused
     ├── ToolFailed
-    ├── LimitReached ── QuotaReached
+    ├── LimitReached
+    │   └── QuotaReached
     └── WorkStopped
 
 Each is raised once, where the fault is known, with a text that says what happened, what was not
