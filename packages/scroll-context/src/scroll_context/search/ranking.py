@@ -21,9 +21,9 @@ which costs .002 to .005 of recall.
 
 Looking for word forms at query time instead of indexing stems was tried, because the engine then
 indexes three times as fast. If each form is weighed by its own rarity, less evidence is found (at
-10, .569 instead of .584 on BEAM, .631 instead of .636 on LoCoMo). If all forms of a word are weighed
-by their common rarity and only the best one counts, as much is found (.585 and .638), but a question
-takes 1.4 times as long.
+10, .569 instead of .584 on BEAM, .631 instead of .636 on LoCoMo). If all forms of a word are
+weighed by their common rarity and only the best one counts, as much is found (.585 and .638), but a
+question takes 1.4 times as long.
 
 The answer to a search within a grant does not reveal what lies outside. The engine's statistics are
 those of the complete index, so each word is weighed again by how many granted documents hold it;
