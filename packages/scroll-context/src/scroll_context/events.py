@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import BadInput
-from scroll_context.origin import IMPORT_KEY, Origin, is_from_user, is_turn, origin_of
+from scroll_context.origin import IMPORT_KEY, Origin, is_from_person, is_from_user, origin_of
 
 
 class Kind(StrEnum):
@@ -190,9 +190,9 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
         return self.origin in (Origin.CAPTURED, Origin.IMPORTED)
 
     @property
-    def is_turn(self) -> bool:
+    def is_from_person(self) -> bool:
         """Whether a human speaks: the user of this store, or somebody in an imported chat."""
-        return is_turn(self.kind, self.role)
+        return is_from_person(self.kind, self.role)
 
     @property
     def is_from_user(self) -> bool:

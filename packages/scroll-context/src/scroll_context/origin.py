@@ -72,22 +72,22 @@ SPEAKER = "speaker"
 """The role of people in a chat who are not the user."""
 
 
-def is_turn(kind: str, role: str) -> bool:
+def is_from_person(kind: str, role: str) -> bool:
     """Whether any human speaks here."""
     return role in ("user", SPEAKER) and kind not in NOT_SPOKEN
 
 
 def is_from_user(kind: str, role: str, source_key: str, metadata: Mapping[str, Any]) -> bool:
     """Whether the user of this store speaks, so that this may be quoted as the user's words."""
-    if role != "user" or not is_turn(kind, role):
+    if role != "user" or not is_from_person(kind, role):
         return False
     return origin_of(source_key, metadata) is not Origin.IMPORTED
 
 
 _KINDS = ", ".join(f"'{kind}'" for kind in NOT_SPOKEN)
 
-TURN_SQL = f"(role IN ('user', '{SPEAKER}') AND kind NOT IN ({_KINDS}))"
-"""`is_turn` as a condition on the event table."""
+FROM_PERSON_SQL = f"(role IN ('user', '{SPEAKER}') AND kind NOT IN ({_KINDS}))"
+"""`is_from_person` as a condition on the event table."""
 
 NOT_IMPORTED_SQL = f"""(CASE
     WHEN NOT json_valid(metadata) THEN 0
@@ -97,5 +97,5 @@ NOT_IMPORTED_SQL = f"""(CASE
     ELSE substr(ifnull(source_key, ''), 1, {len(IMPORT_KEY)}) <> '{IMPORT_KEY}' END)"""
 """Whether the origin of an event is not IMPORTED, as a condition on the event table."""
 
-FROM_USER_SQL = f"(role = 'user' AND {TURN_SQL} AND {NOT_IMPORTED_SQL})"
+FROM_USER_SQL = f"(role = 'user' AND {FROM_PERSON_SQL} AND {NOT_IMPORTED_SQL})"
 """`is_from_user` as a condition on the event table."""

@@ -1,4 +1,4 @@
-"""Where an event comes from is set by the code that records it, and one function says whether the user speaks."""
+"""The code that records an event sets its origin, and one function says whether the user speaks."""
 
 import contextlib
 import json
@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from scroll_context.events import BOOKKEEPING, Draft, Grant, Kind, Scope
 from scroll_context.importing.run import import_file
-from scroll_context.origin import FROM_USER_SQL, NOT_SPOKEN, TURN_SQL, Origin, is_from_user, is_turn
+from scroll_context.origin import (
+    FROM_PERSON_SQL,
+    FROM_USER_SQL,
+    NOT_SPOKEN,
+    Origin,
+    is_from_person,
+    is_from_user,
+)
 from scroll_context.recall.memory import Memory, NoSession
 from scroll_context.session.history import earlier_work
 from scroll_context.session.host import HostMessage
@@ -43,14 +50,14 @@ def test_sql_and_python_agree_on_who_speaks(
     kind: str, role: str, source_key: str, metadata: dict[str, object]
 ) -> None:
     answer = _by_sql(kind, role, source_key, metadata)
-    assert answer == (is_turn(kind, role), is_from_user(kind, role, source_key, metadata))
+    assert answer == (is_from_person(kind, role), is_from_user(kind, role, source_key, metadata))
 
 
 def _by_sql(kind: str, role: str, source_key: str, metadata: dict[str, object]) -> tuple[int, int]:
     """Whether somebody speaks, and whether it is the user."""
     with contextlib.closing(sqlite3.connect(":memory:")) as database:
         [answer] = database.execute(
-            f"SELECT {TURN_SQL}, {FROM_USER_SQL} FROM (SELECT ? kind, ? role, ? source_key, ? metadata)",
+            f"SELECT {FROM_PERSON_SQL}, {FROM_USER_SQL} FROM (SELECT ? kind, ? role, ? source_key, ? metadata)",
             [kind, role, source_key or None, json.dumps(metadata)],
         )
     return answer

@@ -416,10 +416,38 @@ def test_turns_are_the_stored_texts_complete_or_cut_as_asked(store: Store) -> No
     assert seqs(memory, "turns", 1, role="assistant") == [reply]
     assert seqs(memory, "turns", first, long) == [first, reply, long]
     assert len(rows(memory, "turns", session_id="b")[0]["content"]) == 100_000, "the whole body"
+    assert seqs(memory, "turns", reply, long, session_id="a") == [reply], "a part of a session"
     assert "nothing was said there" in note(memory, "turns", "a", role="tool")
     for wrong in ((), (1, 2, 3), ("nowhere",), (99,)):
         with pytest.raises(BadInput):
             ask(memory, "turns", *wrong)
+    with pytest.raises(BadInput):
+        ask(memory, "turns", "a", session_id="b")
+
+
+def test_the_note_of_cut_turns_names_a_call_that_continues_in_the_same_session(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scroll_context.recall.overview.MOST_MESSAGES", 2)
+    first = [said(store, f"message {number}", session_id="a") for number in range(3)]
+    said(store, "elsewhere", session_id="b")
+    last = said(store, "message 4", session_id="a")
+    memory = memory_of(store)
+    assert seqs(memory, "turns", "a", role="user") == first[:2]
+    assert note(memory, "turns", "a", role="user").endswith(
+        f"continue with ms.turns({first[2]}, {last}, session_id='a', role=['user'])"
+    )
+    assert seqs(memory, "turns", first[2], last, session_id="a", role=["user"]) == [first[2], last]
+
+
+def test_search_takes_a_session_by_its_number_too(store: Store) -> None:
+    said(store, "green tea", session_id="a")
+    second = said(store, "black tea", session_id="b")
+    memory = memory_of(store)
+    assert seqs(memory, "search", "tea", session_id=2) == [second]
+    assert seqs(memory, "search", "tea", session_id="nowhere") == []
+    with pytest.raises(BadInput, match="no session 9 within reach"):
+        ask(memory, "search", "tea", session_id=9)
 
 
 def test_the_gist_covers_a_session_a_range_and_a_subject(store: Store) -> None:

@@ -23,7 +23,7 @@ from scroll_context.log import times
 from scroll_context.log.filters import conditions
 from scroll_context.log.log import EventLog
 from scroll_context.log.rows import number_at, text_at
-from scroll_context.origin import TURN_SQL
+from scroll_context.origin import FROM_PERSON_SQL
 from scroll_context.store import Store
 from scroll_context.text.words import clip
 
@@ -135,7 +135,7 @@ class Catalogue:
         rows = self._store.log.query(
             f"""SELECT session_id, substr(content, 1, 600) FROM event
             WHERE seq IN (SELECT min(seq) FROM event
-            WHERE {where} AND {TURN_SQL} GROUP BY session_id)""",
+            WHERE {where} AND {FROM_PERSON_SQL} GROUP BY session_id)""",
             values,
         )
         for session_id, content in rows:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from scroll_context.origin import TURN_SQL
+from scroll_context.origin import FROM_PERSON_SQL
 from scroll_context.text.printable import visible
 from scroll_context.text.terms import opening
 
@@ -27,7 +27,7 @@ def session_titles(log: "EventLog") -> dict[str, str]:
         f"""SELECT session_id, substr(content, 1, 2000), metadata FROM (
             SELECT session_id, content, metadata, seq,
                 row_number() OVER (PARTITION BY session_id ORDER BY seq) number
-            FROM event WHERE {TURN_SQL}
+            FROM event WHERE {FROM_PERSON_SQL}
         ) WHERE number <= {_TURNS} ORDER BY seq"""
     )
     titles: dict[str, str] = {}

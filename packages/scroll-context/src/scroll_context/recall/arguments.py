@@ -66,31 +66,27 @@ def filters_of(method: str, arguments: Mapping[str, Any], scope: Scope) -> Searc
     if unknown:
         offered = ", ".join(sorted(FILTER_ARGUMENTS))
         raise BadInput(f"{method} has no argument {unknown[0]!r}; it filters by {offered}")
-    fields: FilterFields = {}
-    scope_name = arguments.get("scope")
-    if scope_name is not None and not arguments.get("all_agents"):
-        grant = scope.grant(scope_name)
-        fields = {
-            "session_id": grant.session_id,
-            "task_id": grant.task_id,
-            "agent_id": grant.agent_id,
-        }
-    filters = SearchFilters.of(**fields)
-    # A session named beside scope="session" is the one that is meant.
-    labels = {
-        name: texts(arguments[name], name) for name in LABELS if arguments.get(name) is not None
-    }
-    filters = filters.narrowed(**cast(FilterFields, labels))
-    if arguments.get("seq_range") is not None:
-        filters = filters.narrowed(seq_range=bounds(arguments["seq_range"]))
-    created_on = arguments.get("created_on")
-    first = created_on if arguments.get("created_from") is None else arguments["created_from"]
-    last = created_on if arguments.get("created_to") is None else arguments["created_to"]
+    values = {name: value for name, value in arguments.items() if value is not None}
+    filters = SearchFilters()
+    if "scope" in values and not values.get("all_agents"):
+        grant = scope.grant(values["scope"])
+        filters = SearchFilters.of(
+            session_id=grant.session_id, task_id=grant.task_id, agent_id=grant.agent_id
+        )
+    fields: dict[str, Any] = {}
+    for name in LABELS:
+        if name in values:
+            # A session named beside scope="session" is the one that is meant.
+            fields[name] = texts(values[name], name)
+    if "seq_range" in values:
+        fields["seq_range"] = bounds(values["seq_range"])
+    first = values.get("created_from", values.get("created_on"))
     if first is not None:
-        filters = filters.narrowed(created_from=moment(first, upper=False))
+        fields["created_from"] = moment(first, upper=False)
+    last = values.get("created_to", values.get("created_on"))
     if last is not None:
-        filters = filters.narrowed(created_to=moment(last, upper=True))
-    return filters
+        fields["created_to"] = moment(last, upper=True)
+    return filters.narrowed(**cast(FilterFields, fields))
 
 
 def text_of(value: Any, name: str) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from scroll_context.errors import BadInput, UnknownSeq
 from scroll_context.events import Event
 from scroll_context.kernel.results import CapabilityResult
-from scroll_context.recall.arguments import bindable, filters_of, places_of, text_of, whole_number
+from scroll_context.recall.arguments import bindable, places_of, text_of, whole_number
 from scroll_context.recall.reader import Reader
 from scroll_context.recall.rows import Answer, Row, event_row
 from scroll_context.search.search import Hits
@@ -49,7 +49,7 @@ class Lookup:
         text_of(query, "the query of ms.search")
         count = whole_number(k, "k", 1, MAX_HITS)
         most = None if per_session is None else whole_number(per_session, "per_session", 1)
-        selected = filters_of("ms.search", filters, self._reader.scope)
+        selected = self._reader.filters("ms.search", filters, any_session=True)
         hits = self._store.index.search(
             query,
             k=count,
@@ -58,10 +58,8 @@ class Lookup:
             per_session=most,
             filters=selected,
         )
-        notes = [
-            _search_note(query, hits),
-            self._repeated(query, count, most, sorted(map(str, filters.items()))),
-        ]
+        arguments = sorted(str(argument) for argument in filters.items())
+        notes = [_search_note(query, hits), self._repeated(query, count, most, arguments)]
         if selected.created_from is not None or selected.created_to is not None:
             notes.append(self._misdated())
         rows = [event_row(hit.event, score=hit.score, snippet=hit.snippet) for hit in hits]
@@ -82,10 +80,9 @@ class Lookup:
         """A remark about sessions whose date contradicts the order in which they happened."""
         sessions = self._store.log.sessions(self._reader.grant)
         suspect = misdated([info.first_at for info in sessions])
-        remarks = [
-            f"session {sessions[at].session_id!r:.60} is {why}"
-            for at, why in list(suspect.items())[:3]
-        ]
+        remarks = []
+        for at, why in list(suspect.items())[:3]:
+            remarks.append(f"session {sessions[at].session_id!r:.60} is {why}")
         return "; ".join(remarks) + "." if remarks else ""
 
     # exact events ---------------------------------------------------------------------------------

@@ -146,41 +146,23 @@ class MentionMethods:
         if by not in ("session", "day", "month"):
             raise BadInput(f"by is 'session', 'day' or 'month', not {by!r:.80}")
         subject = subject_of(self._reader, query, selected)
-        events = self._light_events(subject.seqs)
+        mentions = self._mentions(subject.seqs)
+        rows = self._by_session(mentions) if by == "session" else _by_time(mentions, by)
+        note = subject.note
+        if mentions:
+            note += f"; first mention seq {mentions[0].place()}, last {mentions[-1].place()}"
+        return Answer(rows, note, subject.seqs)
+
+    def _by_session(self, mentions: list["_Mention"]) -> list[Row]:
         numbers = {info.session_id: number for number, info in self._reader.sessions()}
         groups: dict[str, list[_Mention]] = {}
-        for mention in events:
-            key = {
-                "session": mention.session_id,
-                "day": mention.created_at[:10],
-                "month": mention.created_at[:7],
-            }[by]
-            groups.setdefault(key, []).append(mention)
+        for mention in mentions:
+            groups.setdefault(mention.session_id, []).append(mention)
         rows = []
-        for key, mentions in groups.items():
-            head: Row = {by: key}
-            if by == "session":
-                head = {"n": numbers.get(key), "session_id": key}
-            rows.append(
-                head
-                | {
-                    "hits": len(mentions),
-                    "by_user": sum(mention.is_from_user for mention in mentions),
-                    "first_seq": mentions[0].seq,
-                    "first_at": mentions[0].created_at[:10],
-                    "last_seq": mentions[-1].seq,
-                    "last_at": mentions[-1].created_at[:10],
-                }
-            )
-        if by != "session":
-            rows.sort(key=lambda row: row[by])
-        note = subject.note
-        if events:
-            first, last = (
-                f"{mention.seq} ({mention.created_at[:10]})" for mention in (events[0], events[-1])
-            )
-            note += f"; first mention seq {first}, last {last}"
-        return Answer(rows, note, subject.seqs)
+        for session, group in groups.items():
+            head = {"n": numbers.get(session), "session_id": session}
+            rows.append(head | _counts(group))
+        return rows
 
     def _terms(self, terms: list[str], filters: SearchFilters) -> Answer:
         """The first and the last mention of each term, the term that came first first."""
@@ -196,14 +178,12 @@ class MentionMethods:
             subject = subject_of(self._reader, term, filters)
             row: Row = {"term": term, "hits": len(subject.seqs)}
             if subject.seqs:
-                ends = [subject.seqs[0], subject.seqs[-1]]
-                events = {
-                    event.seq: event
-                    for event in self._reader.log.get_many(ends, self._reader.grant)
-                }
-                for place, seq in zip(("first", "last"), ends, strict=True):
-                    row |= self._mention(place, events[seq], term)
-                seqs += ends
+                first, last = subject.seqs[0], subject.seqs[-1]
+                events = self._reader.log.get_many([first, last], self._reader.grant)
+                by_seq = {event.seq: event for event in events}
+                row |= self._mention("first", by_seq[first], term)
+                row |= self._mention("last", by_seq[last], term)
+                seqs += [first, last]
             if not subject.seqs or subject.note.startswith("no event"):
                 notes.append(subject.note)
             rows.append(row)
@@ -222,8 +202,7 @@ class MentionMethods:
             f"{place}_match": around(excerpt, term, EXCERPT),
         }
 
-    def _light_events(self, seqs: tuple[int, ...]) -> list["_Mention"]:
-        """Who said it, when and where, without the texts."""
+    def _mentions(self, seqs: tuple[int, ...]) -> list["_Mention"]:
         mentions = []
         for at in range(0, len(seqs), 500):
             check_work()
@@ -235,21 +214,51 @@ class MentionMethods:
 
 
 class _Mention(msgspec.Struct, frozen=True):
+    """Who mentioned a subject, when and where, without the text."""
+
     seq: int
     session_id: str
     created_at: str
     is_from_user: bool
 
+    def place(self) -> str:
+        return f"{self.seq} ({self.created_at[:10]})"
+
+
+def _by_time(mentions: list[_Mention], by: str) -> list[Row]:
+    """A row per day or month, the earliest first."""
+    length = len("2024-07-31") if by == "day" else len("2024-07")
+    groups: dict[str, list[_Mention]] = {}
+    for mention in mentions:
+        groups.setdefault(mention.created_at[:length], []).append(mention)
+    return [{by: date} | _counts(groups[date]) for date in sorted(groups)]
+
+
+def _counts(mentions: list[_Mention]) -> Row:
+    first, last = mentions[0], mentions[-1]
+    return {
+        "hits": len(mentions),
+        "by_user": sum(mention.is_from_user for mention in mentions),
+        "first_seq": first.seq,
+        "first_at": first.created_at[:10],
+        "last_seq": last.seq,
+        "last_at": last.created_at[:10],
+    }
+
 
 def around(text: str, word: str, width: int) -> str:
     """About `width` characters of a text on one line, with a word in the middle if it is there."""
     line = " ".join(text.split())
-    at = max(0, line.lower().find(word.lower().split()[0] if word.split() else word))
+    first_word = word.lower().split()[0] if word.split() else word
+    at = max(0, line.lower().find(first_word))
     start = max(0, min(at - width // 3, len(line) - width))
     if start:
+        # Begin with a complete word, if one begins soon.
         start = line.find(" ", start, start + 20) + 1 or start
-    cut = line[start : start + width]
-    return ("…" if start else "") + cut + ("…" if start + width < len(line) else "")
+    end = start + width
+    before = "…" if start else ""
+    after = "…" if end < len(line) else ""
+    return before + line[start:end] + after
 
 
 def _grep_note(label: str, here: int, total: int, repeats: int, last: int, scan: Scan) -> str:

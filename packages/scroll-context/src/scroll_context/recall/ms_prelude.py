@@ -138,6 +138,7 @@ def expand(*places: Any) -> Rows:
 def turns(*place: Any, session_id: Any = None, role: Any = None, chars: int | None = None) -> Rows:
     """What was said in a session (its id, or its number in the outline), or from seq lo to hi.
 
+    turns(lo, hi, session_id=3) takes both.
     role="user" takes one side; chars=200 cuts each text to so many characters.
     """
     answer = call("ms.turns", *place, session_id=session_id, role=role, chars=chars)

@@ -125,18 +125,29 @@ class Reader:
             "ms.outline() lists them by number and id, and query= looks for a subject"
         )
 
-    def filters(self, method: str, arguments: Mapping[str, Any]) -> SearchFilters:
-        """The filters of a call, in which a session may also be given by its number."""
+    def filters(
+        self, method: str, arguments: Mapping[str, Any], *, any_session: bool = False
+    ) -> SearchFilters:
+        """The filters that the arguments of a call mean: the one way in which recall makes them.
+
+        A session may be given by its number in the outline. One that does not exist within reach is
+        refused, or, with `any_session`, is a filter that no event passes.
+        """
         fields = {name: value for name, value in arguments.items() if value is not None}
         session = fields.get("session_id")
-        if session is not None and not isinstance(session, list | tuple):
-            fields["session_id"] = self.session_id(session)
+        is_list = isinstance(session, list | tuple)
+        if session is not None and not is_list:
+            try:
+                fields["session_id"] = self.session_id(session)
+            except BadInput:
+                if not (any_session and isinstance(session, str)):
+                    raise
         return filters_of(method, fields, self.scope)
 
-    # turns ----------------------------------------------------------------------------------------
+    # messages -------------------------------------------------------------------------------------
 
-    def spoken(self, filters: SearchFilters) -> Iterator[Event]:
-        """The words of these roles, or, without a role, of any speaker."""
+    def messages(self, filters: SearchFilters) -> Iterator[Event]:
+        """What was said by these roles, or, without a role, by any speaker."""
         running = self.running_seqs()
         for event in self.log.iterate(grant=self.grant, filters=filters):
             if filters.role is None and event.role not in _SPEAKERS:
@@ -146,13 +157,15 @@ class Reader:
             if event.is_searchable and event.content:
                 yield event
 
-    def turns(self, filters: SearchFilters) -> Iterator[Event]:
-        """The turns of humans, those in imported conversations too."""
-        return (event for event in self.spoken(filters) if event.is_turn)
+    def messages_from_people(self, after: int, until: int) -> Iterator[Event]:
+        """What people said behind a seq and up to another, in imported conversations too."""
+        for event in self.messages(SearchFilters.of(seq_range=(after + 1, until))):
+            if event.is_from_person:
+                yield event
 
-    def user_turns(self, after: int, until: int) -> Iterator[Event]:
-        """The turns of the user of this store, behind one seq and up to another."""
-        return self.spoken(between(after, until).narrowed(role="user"))
+    def messages_from_user(self, after: int, until: int) -> Iterator[Event]:
+        """What the user of this store said behind a seq and up to another."""
+        return self.messages(SearchFilters.of(seq_range=(after + 1, until), role="user"))
 
     def pages(self, seqs: Sequence[int]) -> Iterator[list[int]]:
         """The seqs in pages of at most `PAGE_EVENTS` events with about `PAGE_BYTES` in their rows.
@@ -193,8 +206,3 @@ class Reader:
             return self.log.text(event)
         except (PayloadMissing, PayloadDamaged):
             return event.content
-
-
-def between(after: int, until: int) -> SearchFilters:
-    """The events behind a seq and up to another."""
-    return SearchFilters.of(seq_range=(after + 1, until))

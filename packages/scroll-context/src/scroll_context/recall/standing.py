@@ -20,15 +20,15 @@ _CONDITION = re.compile(
 )
 
 
-class _Stated(msgspec.Struct, frozen=True):
-    """A turn that states something, and its statements."""
+class _Message(msgspec.Struct, frozen=True):
+    """A message of the user that states something, and its statements."""
 
     seq: int
     statements: tuple[Statement, ...]
 
 
 class StandingMethods:
-    """`ms.standing`. Turns are read once, and everything is read again after an erasure."""
+    """`ms.standing`. Messages are read once, and everything is read again after an erasure."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -39,7 +39,7 @@ class StandingMethods:
         # The seq of the newest erasure that is known here.
         self._erasure = erasure
         self._upto = 0
-        self._stated: list[_Stated] = []
+        self._messages: list[_Message] = []
 
     def standing(self, topic: Any = "") -> Answer:
         """The user's instructions, decisions and preferences, newest last; about a topic, if given.
@@ -48,16 +48,18 @@ class StandingMethods:
         contradicts names that as `replaced_by`.
         """
         text_of(topic, "topic")
-        groups = by_subject(
-            (turn.seq, statement) for turn in self._read() for statement in turn.statements
-        )
+        statements_by_seq: list[tuple[int, Statement]] = []
+        for message in self._read():
+            for statement in message.statements:
+                statements_by_seq.append((message.seq, statement))
+        groups = by_subject(statements_by_seq)
         notes = []
         if not groups:
             notes.append("no standing instruction or preference was found")
         total = sum(map(len, groups))
         if topic and total > FEW_STANDING:
-            about = _stems(topic)
-            groups = [group for group in groups if _is_about(group, about)]
+            topic_stems = _stems(topic)
+            groups = [group for group in groups if _is_about(group, topic_stems)]
             count = sum(map(len, groups))
             notes.append(
                 f"{count} of {total} are about {clip(topic, 60)!r} or always hold; "
@@ -90,29 +92,29 @@ class StandingMethods:
             rows.append(row)
         return rows
 
-    def _read(self) -> list[_Stated]:
-        """The turns that state something, as far as the log goes now."""
+    def _read(self) -> list[_Message]:
+        """The messages that state something, as far as the log goes now."""
         erasure = self._reader.log.newest_erasure()
         upto = self._reader.last_before_running()
         with self._lock:
             if erasure != self._erasure:
                 self._forget(erasure)
             if upto > self._upto:
-                for event in self._reader.user_turns(self._upto, upto):
+                for event in self._reader.messages_from_user(self._upto, upto):
                     check_work()
-                    stated = tuple(statements(event.content))
-                    if stated:
-                        self._stated.append(_Stated(event.seq, stated))
+                    in_message = tuple(statements(event.content))
+                    if in_message:
+                        self._messages.append(_Message(event.seq, in_message))
                     self._upto = event.seq
                 self._upto = upto
-            return [turn for turn in self._stated if turn.seq <= upto]
+            return [message for message in self._messages if message.seq <= upto]
 
 
-def _is_about(group: list[Standing], about: frozenset[str]) -> bool:
+def _is_about(group: list[Standing], topic_stems: frozenset[str]) -> bool:
     """Whether a statement of a group bears on a topic, or is an instruction that always holds."""
     for standing in group:
         statement = standing.statement
-        if about & _stems(statement.text):
+        if topic_stems & _stems(statement.text):
             return True
         if statement.stance == "instruction" and not _CONDITION.search(statement.text):
             return True

@@ -5,7 +5,7 @@ A reply lends weight to the turn that it answers, and turns weigh more than repl
 
 from scroll_context.events import UNSEARCHABLE, Event, Kind
 from scroll_context.log.log import EventLog
-from scroll_context.origin import TURN_SQL
+from scroll_context.origin import FROM_PERSON_SQL
 
 # Characters of a short reply.
 SHORT_REPLY = 400
@@ -17,7 +17,7 @@ _NOT_REPLIES = frozenset({Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.CELL, Kind.OBSE
 
 def is_user_turn(event: Event) -> bool:
     """Whether a person speaks, which weighs more in any conversation, an imported one too."""
-    return event.is_turn and event.is_searchable
+    return event.is_from_person and event.is_searchable
 
 
 def is_reply(event: Event) -> bool:
@@ -82,7 +82,7 @@ class Turns:
             f"""SELECT seq FROM (
                 SELECT seq, role, kind FROM event WHERE session_id = ? AND seq < ?
                 ORDER BY seq DESC LIMIT {LOOK_BACK}
-            ) WHERE {TURN_SQL} AND kind NOT IN ({self._NEVER}) ORDER BY seq DESC LIMIT 20""",
+            ) WHERE {FROM_PERSON_SQL} AND kind NOT IN ({self._NEVER}) ORDER BY seq DESC LIMIT 20""",
             [event.session_id, event.seq],
         )
         for candidate in self._log.get_many([seq for (seq,) in rows]):
