@@ -2,7 +2,8 @@
 made of them.
 
 `python testing/frozen_histories.py` writes them for the newest version into data/, once, when
-that version is finished. The file is never written again: it stands for the logs that people have.
+that version is finished. A history in the file is never written again: it stands for the logs that
+people have. A shape that the file does not have yet is added to it.
 """
 
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 
 from coding_session import REQUEST, call_at
-from scroll_context.contents import EarlierWork, Standing, Topic
+from scroll_context.contents import EarlierWork, MediaFacts, Standing, Topic
 from scroll_context.events import Event, Kind, Payload
 from scroll_context.view.index import outline
 from scroll_context.view.tokens import estimate
@@ -175,6 +176,40 @@ def coding(scribe: Scribe) -> None:
     scribe.ask("")
 
 
+def media(scribe: Scribe) -> None:
+    """Images and files of messages, by digest and by URL, and images that are a tool's result."""
+    for n in range(12):
+        chart = MediaFacts(
+            media_type="image/png",
+            name=f"chart_{n}.png",
+            seq=1,
+            digest=f"{n:x}" * 64,
+            size=9_000 + n,
+            tokens=300,
+        )
+        plan = MediaFacts(media_type="application/pdf", url=f"https://example.com/{n}", tokens=150)
+        described = [msgspec.to_builtins(chart), msgspec.to_builtins(plan)]
+        scribe.user(f"What does chart {n} show? " * (1 + n % 3), media=described)
+        scribe.ask("")
+        reply = scribe.reply("", [(f"c{n}", "screenshot", {"page": n})])
+        call = scribe.write(
+            Kind.TOOL_CALL, "{}", name="screenshot", tool_call_id=f"c{n}", reply_to=reply.seq
+        )
+        shot = MediaFacts(media_type="image/jpeg", size=5_000, tokens=250)
+        scribe.write(
+            Kind.TOOL_RESULT,
+            "[image/jpeg, 5,000 bytes]",
+            name="screenshot",
+            tool_call_id=f"c{n}",
+            reply_to=call.seq,
+            payload=Payload("e" * 64, 5_000, "image/jpeg"),
+            metadata={"media": [msgspec.to_builtins(shot)]},
+        )
+        scribe.ask("")
+        scribe.reply(f"It shows the sales of year {n}. " * 6)
+    scribe.ask("")
+
+
 SHAPES = (
     (cells, 3_000),
     (native_calls, 6_000),
@@ -184,21 +219,27 @@ SHAPES = (
     (chat, 2_500),
     (opened, 4_000),
     (coding, 8_000),
+    (media, 6_000),
 )
 """Each shape, and the window that it is worked on with."""
 
 
 def write(version: int) -> Path:
     """Make the histories with the present code and keep them as those of this version."""
+    path = DATA / f"version{version}.json"
     histories = []
+    if path.exists():
+        histories = msgspec.json.decode(path.read_bytes())["histories"]
+    frozen = {history["name"] for history in histories}
     for shape, window in SHAPES:
+        if shape.__name__ in frozen:
+            continue
         scribe = Scribe(window, gap=2, overhead=estimate(SYSTEM))
         shape(scribe)
         histories.append(
             {"name": shape.__name__, "events": [_logged(event) for event in scribe.log]}
         )
     DATA.mkdir(exist_ok=True)
-    path = DATA / f"version{version}.json"
     path.write_bytes(msgspec.json.encode({"system": SYSTEM, "histories": histories}) + b"\n")
     return path
 

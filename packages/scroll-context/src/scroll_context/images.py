@@ -1,9 +1,16 @@
-"""Sizes of images, read from their headers, and what images and files cost in a request.
+"""Images and files: their sizes, read from their headers, and what they cost in a request.
 
 Pure functions of bytes: nothing is decoded, and bytes of any kind are safe to pass.
+
+`messages.Media` is an image or a file on its way to a model, with its bytes. `contents.MediaFacts`
+is the same in the metadata of an event, with the address of its bytes. `session/media.py` records
+one as the other and reads the bytes back.
 """
 
 import struct
+
+from scroll_context.contents import MediaFacts
+from scroll_context.messages import Media
 
 IMAGE_TOKENS = 1_600
 """The most that an image costs, and what one costs whose size is not known."""
@@ -20,6 +27,19 @@ def media_tokens(media_type: str, size: int, width: int = 0, height: int = 0) ->
     if media_type.startswith("image/"):
         return min(IMAGE_TOKENS, max(85, width * height // 750)) if width else IMAGE_TOKENS
     return size * 2 // 7 if media_type.startswith("text/") else FILE_TOKENS
+
+
+def facts_of(media: Media) -> MediaFacts:
+    """An image or a file as an event describes it, without the address of its bytes."""
+    size = len(media.data)
+    width, height = image_size(media.data)
+    return MediaFacts(
+        media_type=media.media_type,
+        name=media.name,
+        url=media.url,
+        size=size,
+        tokens=media_tokens(media.media_type, size, width, height),
+    )
 
 
 def image_size(data: bytes) -> tuple[int, int]:

@@ -29,7 +29,7 @@ from scroll_context.log.payload_handles import ArtifactRef, ToolResultRef, ref
 from scroll_context.tools import recorder
 from scroll_context.tools.recorder import ToolOutcome
 from scroll_context.tools.toolbox import Toolbox
-from scroll_context.tools.tools import Media, tool
+from scroll_context.tools.tools import MediaBytes, tool
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(5_000)
 
@@ -199,14 +199,14 @@ def test_bytes_are_a_payload_with_their_type(log: EventLog) -> None:
 
 
 def test_media_say_what_they_are(log: EventLog) -> None:
-    outcome, event = returned(log, Media(b"RIFF", "audio/wav"))
+    outcome, event = returned(log, MediaBytes(b"RIFF", "audio/wav"))
     assert outcome.value == b"RIFF"
     assert event.payload is not None
     assert event.payload.media_type == "audio/wav"
 
 
 def test_bytes_among_other_values_are_events_of_their_own(log: EventLog) -> None:
-    sound = Media(b"sound" * 1_000, "audio/mpeg")
+    sound = MediaBytes(b"sound" * 1_000, "audio/mpeg")
     outcome, event = returned(log, {"caption": "a dog", "image": PNG, "more": [sound]})
     assert outcome.value == {"caption": "a dog", "image": PNG, "more": [sound.data]}
     said = json.loads(event.content)

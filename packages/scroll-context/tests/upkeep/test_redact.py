@@ -15,7 +15,7 @@ from scroll_context.log.redact import Redactor, find_secrets, scan
 from scroll_context.messages import ToolCall
 from scroll_context.session.session import Session
 from scroll_context.store import Store
-from scroll_context.tools.tools import Media
+from scroll_context.tools.tools import MediaBytes
 from scroll_context.upkeep.integrity import verify
 
 AWS = "AKIA" + "IOSFODNN7EXAMPLE"
@@ -181,9 +181,9 @@ def test_what_tools_return_and_are_called_with_is_redacted(store: Store) -> None
         """Fetch a record."""
         return {"token": GITHUB, "filler": "x" * 50_000, "header": header}
 
-    def table() -> Media:
+    def table() -> MediaBytes:
         """Fetch a table."""
-        return Media(f"name,key\nAda,{AWS}\n".encode(), "text/csv")
+        return MediaBytes(f"name,key\nAda,{AWS}\n".encode(), "text/csv")
 
     with Session.open(store, session_id="s", tools=[fetch, table]) as session:
         session.journal.redact = Redactor()

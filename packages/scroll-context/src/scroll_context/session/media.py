@@ -13,7 +13,7 @@ import msgspec
 from scroll_context.contents import MediaFacts
 from scroll_context.errors import BadInput
 from scroll_context.events import Kind
-from scroll_context.images import image_size, media_tokens
+from scroll_context.images import facts_of
 from scroll_context.log.journal import Journal
 from scroll_context.log.log import EventLog
 from scroll_context.messages import Media
@@ -30,14 +30,7 @@ def _record(journal: Journal, media: Media, role: str) -> MediaFacts:
             f"the media {media.name or media.media_type!r} has neither bytes nor a URL; nothing "
             "was recorded. Give Media(data=...) or Media(url=...)."
         )
-    width, height = image_size(media.data)
-    facts = MediaFacts(
-        media_type=media.media_type,
-        name=media.name,
-        url=media.url,
-        size=len(media.data),
-        tokens=media_tokens(media.media_type, len(media.data), width, height),
-    )
+    facts = facts_of(media)
     if not media.data:
         return facts
     draft = journal.draft(
@@ -50,7 +43,9 @@ def _record(journal: Journal, media: Media, role: str) -> MediaFacts:
 
 def with_bytes(log: EventLog, media: Iterable[Media]) -> tuple[Media, ...]:
     """Media that a view shows, with the bytes behind their digests."""
-    return tuple(
-        msgspec.structs.replace(item, data=log.payloads.read(item.digest)) if item.digest else item
-        for item in media
-    )
+    complete = []
+    for item in media:
+        if item.digest:
+            item = msgspec.structs.replace(item, data=log.payloads.read(item.digest))
+        complete.append(item)
+    return tuple(complete)

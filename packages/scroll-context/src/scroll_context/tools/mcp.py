@@ -46,7 +46,7 @@ from scroll_context.tools.signatures import (
     unwrapped,
     wrapper_of,
 )
-from scroll_context.tools.tools import Media, Plain, Tool, ToolLimits, plain
+from scroll_context.tools.tools import MediaBytes, Plain, Tool, ToolLimits, plain
 
 if TYPE_CHECKING:
     import mcp
@@ -477,7 +477,7 @@ def value_of(result: Any, returned: dict[str, Any] | None) -> Any:
     if returned is not None and wrapper_of(returned):
         structured = unwrapped(structured)
     # Text blocks repeat the structured content.
-    media = [block for block in blocks if isinstance(block, Media)]
+    media = [block for block in blocks if isinstance(block, MediaBytes)]
     return [structured, *media] if media else structured
 
 
@@ -492,9 +492,9 @@ def _block(block: Any) -> Any:
         case "text":
             return block.text
         case "image" | "audio":
-            return Media(base64.b64decode(block.data), block.mime_type)
+            return MediaBytes(base64.b64decode(block.data), block.mime_type)
         case "resource" if hasattr(block.resource, "blob"):
-            return Media(base64.b64decode(block.resource.blob), block.resource.mime_type or "")
+            return MediaBytes(base64.b64decode(block.resource.blob), block.resource.mime_type or "")
         case "resource":
             return block.resource.text
         case _:

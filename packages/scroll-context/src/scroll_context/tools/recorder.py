@@ -17,16 +17,16 @@ from typing import Any
 
 import msgspec
 
-from scroll_context.contents import MediaFacts
 from scroll_context.errors import ToolFailed
 from scroll_context.events import Event, Kind
-from scroll_context.images import image_size, media_tokens
+from scroll_context.images import facts_of
 from scroll_context.kernel.protocol import Portable, portable
 from scroll_context.log.journal import Journal
 from scroll_context.log.payloads import TEXT
 from scroll_context.log.rows import INLINE_LIMIT
+from scroll_context.messages import Media
 from scroll_context.tools.handles import ResultRef, ref_of
-from scroll_context.tools.tools import Media, Plain, inline, json_text
+from scroll_context.tools.tools import Plain, inline, json_text
 
 REFUSED_CHARS = 2_000
 """Characters that are kept of the arguments of a call that never started, and of its error."""
@@ -136,9 +136,7 @@ class Recorder:
         self._check_size(size)
         if media.media_type.startswith("image/") and "inside_cell" not in self._metadata:
             # A tool that the model called itself shows it the image.
-            tokens = media_tokens(media.media_type, size, *image_size(media.data))
-            facts = MediaFacts(media_type=media.media_type, size=size, tokens=tokens)
-            self._metadata = self._metadata | {"media": [msgspec.to_builtins(facts)]}
+            self._metadata = self._metadata | {"media": [msgspec.to_builtins(facts_of(media))]}
         event = self._record_result("ok", _label(media), media.data, media.media_type)
         if size > CROSSING:
             return ToolOutcome(None, self.call_seq, event.seq, ref_of(event))

@@ -34,7 +34,7 @@ import msgspec
 from scroll_context.background import in_loop, in_thread
 from scroll_context.errors import BadInput
 from scroll_context.kernel.protocol import Pickled
-from scroll_context.messages import ToolSpec
+from scroll_context.messages import Media, ToolSpec
 from scroll_context.text.printable import printable
 from scroll_context.tools.shapes import table_shape
 from scroll_context.tools.signatures import (
@@ -65,7 +65,7 @@ _MAGIC = (
 )
 
 
-class Media:
+class MediaBytes:
     """Bytes that know what they are.
 
     A tool returns this to name the media type; a cell gets the bytes.
@@ -88,7 +88,9 @@ class Plain(msgspec.Struct, frozen=True):
     pickled: tuple[Pickled, ...] = ()
 
     def media(self, data: bytes | bytearray | memoryview) -> Media:
-        return Media(data, self.types.get(id(data), ""))
+        """Bytes of the value with their media type."""
+        typed = MediaBytes(data, self.types.get(id(data), ""))
+        return Media(media_type=typed.media_type, data=typed.data)
 
 
 def plain(value: Any, *, str_keys: bool = False) -> Plain:
@@ -100,7 +102,7 @@ def plain(value: Any, *, str_keys: bool = False) -> Plain:
     pickled: list[Pickled] = []
 
     def foreign(item: Any) -> Any:
-        if isinstance(item, Media):
+        if isinstance(item, MediaBytes):
             # to_builtins passes the very same bytes on.
             types[id(item.data)] = item.media_type
             return item.data
