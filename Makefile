@@ -86,14 +86,15 @@ test-assistants: $(READY)  ## the tests with a real Claude Code, Codex and Gemin
 test-hosts:      ## the adapters under their real frameworks, lowest and newest version; HOST=name
 	$(PYTHON) benchmarks/hosts.py $(HOST)
 
-test-gateway: $(READY)  ## 150 turns of real assistants through a gateway; TURNS, WINDOW (700 MB)
+test-gateway: $(READY)  ## 150 turns of real assistants through a gateway; TURNS, WINDOWS (700 MB)
 	@$(BIN)/python -m pip install --quiet --group assistants \
 	    || echo "Claude Code and Codex cannot be installed"
 	@npm install --silent --no-fund --no-audit --prefix $(VENV)/opencode opencode-ai \
 	    || echo "opencode cannot be installed"
-	SCROLL_GATEWAY_TURNS=$(or $(TURNS),150) SCROLL_GATEWAY_WINDOW=$(or $(WINDOW),30000) \
+	SCROLL_GATEWAY_TURNS=$(or $(TURNS),150) SCROLL_GATEWAY_WINDOWS="$(or $(WINDOWS),30000 120000)" \
+	SCROLL_GATEWAY_REPORTS=$(CURDIR)/$(VENV)/gateway \
 	SCROLL_OPENCODE=$(CURDIR)/$(VENV)/opencode/node_modules/.bin/opencode \
-	    $(BIN)/pytest -rsP packages/scroll-gateway/tests/test_real_assistants.py \
+	    $(BIN)/pytest -rs packages/scroll-gateway/tests/test_real_assistants.py \
 	        packages/scroll-gateway/tests/test_real_one_session.py \
 	        packages/scroll-gateway/tests/test_assistant_scenes.py
 

@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +29,6 @@ class Client:
     """One assistant."""
 
     name = ""
-    # Whether its tools are the same in every request.
-    binds_tools = True
 
     def __init__(self, program: str) -> None:
         self.program = program
@@ -52,7 +50,12 @@ class Client:
         return self.reading(file)
 
     def recall(self, seq: str) -> Call:
+        """The call that recalls a result."""
         raise NotImplementedError
+
+    def offers_recall(self, tools: Collection[str]) -> bool:
+        """Whether a request offers that call: an MCP server may not have started yet."""
+        return self.recall("1").name in tools
 
     def delegation(self, task: str) -> Answer:
         raise NotImplementedError
@@ -116,7 +119,6 @@ class Claude(Client):
 
 class Codex(Client):
     name = "codex"
-    binds_tools = False
 
     def words(self, prompt: str, *, session: str = "", fork: bool = False) -> list[str]:
         words = ["exec"]

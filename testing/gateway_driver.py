@@ -1,11 +1,11 @@
 """Drives a real assistant through a gateway, against a scripted upstream, and prints what happened
 as JSON.
 
-    unshare -n python gateway_driver.py PROGRAM FOLDER
+    unshare -n python gateway_driver.py PROGRAM FOLDER [WINDOW]
 
 The name of the program says which assistant it is. It runs where there is no network but loopback.
 The model that is played here reads one file per turn (SCROLL_GATEWAY_TURNS of them) and now and
-then recalls something by its seq.
+then recalls a folded result by its seq.
 """
 
 import json
@@ -13,14 +13,16 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from assistant_clients import Client, client_of
 from assistant_runs import loopback_up
 from gateways import Json, changes_between_evictions
 from scripted_upstream import Script, ScriptedUpstream, Turn
-from scroll_context.events import Kind
+from scroll_context.events import Event, Kind
 from scroll_context.hosts.wire import Protocol
 from scroll_context.hosts.wire_requests import ListReader
 from scroll_context.hosts.wired import Exchange
@@ -32,30 +34,12 @@ from scroll_gateway.conversations import Conversations
 from scroll_gateway.running import RunningGateway, opened
 from scroll_gateway.sums import without_marks
 from sdk_programs import file_text
-from upstream_wire import Answer, Call
+from upstream_wire import Answer
 
 TURNS = int(os.environ.get("SCROLL_GATEWAY_TURNS") or 12)
-WINDOW = int(os.environ.get("SCROLL_GATEWAY_WINDOW") or 30_000)
+WINDOW = 30_000
 RECALL_EVERY = 12
 PROMPT = "Read all parts, one after the other."
-ARGUMENTS = {
-    "claude": [
-        "-p",
-        PROMPT,
-        "--allowedTools=Read,mcp__scroll__expand",
-        "--model",
-        "claude-opus-4-1",
-    ],
-    "codex": [
-        "exec",
-        "--skip-git-repo-check",
-        "-c",
-        'model="any"',
-        "--dangerously-bypass-approvals-and-sandbox",
-        PROMPT,
-    ],
-    "opencode": ["run", "--model", "anthropic/claude-sonnet-4-5", PROMPT],
-}
 
 
 def conversation(_: Mapping[str, str], body: Json) -> str:
@@ -63,16 +47,8 @@ def conversation(_: Mapping[str, str], body: Json) -> str:
     return "main" if body.get("tools") else "side"
 
 
-def script(assistant: str, project: Path) -> Script:
-    """Read a file per turn; recall every few turns."""
-
-    def read(number: int) -> Call:
-        file = project / f"part-{number:04d}.txt"
-        if assistant == "claude":
-            return Call("Read", {"file_path": str(file)})
-        if assistant == "opencode":
-            return Call("read", {"filePath": str(file)})
-        return Call("exec_command", {"cmd": f"cat {file.name}", "max_output_tokens": 10_000})
+def script(client: Client, project: Path) -> Script:
+    """Read a file per turn; recall a folded result every few turns."""
 
     def play(turn: Turn) -> Answer:
         if not turn.tools:
@@ -80,21 +56,24 @@ def script(assistant: str, project: Path) -> Script:
         if turn.number > TURNS:
             return Answer("All parts are read.")
         folded = re.findall(r"folded seq (\d+)", turn.text)
-        recall = sorted(name for name in turn.tools if name.endswith("scroll__expand"))
-        recall += sorted(name for name in turn.tools if name == "scroll_expand")
-        if turn.number % RECALL_EVERY == 0 and folded and recall:
-            return Answer("I look it up.", (Call(recall[0], {"seqs": folded[0]}),), thinking=True)
-        return Answer(f"Step {turn.number}.", (read(turn.number),), thinking=True)
+        if turn.number % RECALL_EVERY == 0 and folded and client.offers_recall(turn.tools):
+            seq = folded[turn.number % len(folded)]
+            return Answer("I look it up.", (client.recall(seq),), thinking=True)
+        read = client.reading(project / f"part-{turn.number:04d}.txt")
+        return Answer(f"Step {turn.number}.", (read,), thinking=True)
 
     return play
 
 
 class Watched:
-    """The newest body of each conversation, as the client sent it."""
+    """What the clients of a gateway send."""
 
     def __init__(self, conversations: Conversations) -> None:
-        self.bodies: dict[str, tuple[Protocol, bytes]] = {}
-        self.requests = 0
+        # The messages of each session's newest list, and every message as it was first sent.
+        self.newest: dict[str, list[bytes]] = {}
+        self.first_sent: list[bytes] = []
+        # How many lists were shorter than the one before: the client has compacted.
+        self.shortened = 0
         # For each request, the estimated tokens that the client sent, and those that went on.
         self.tokens: list[tuple[int, int]] = []
         self._exchange = conversations.exchange
@@ -105,28 +84,32 @@ class Watched:
         exchange = self._exchange(protocol, headers, body)
         if exchange is not None:
             session = exchange._wired.session.scope.session_id
-            self.bodies[session] = (protocol, body)
-            self.requests += 1
+            listed = ListReader(protocol).read(body).messages
+            raws = [message.raw for message in listed if message.role != "system" or message.notice]
+            before = len(self.newest.get(session, []))
+            self.first_sent += raws[before:]
+            self.shortened += len(raws) < before
+            self.newest[session] = raws
             self.tokens.append((len(body) * 2 // 7, len(exchange.body) * 2 // 7))
         return exchange
 
 
 def returned(store: Path, watched: Watched) -> dict[str, int]:
-    """How many messages of the clients' newest lists the log gives back, to the byte."""
-    counts = {"messages": 0, "exact": 0, "apart_from_marks": 0}
+    """How many messages the log gives back by their seq: of the clients' newest lists, cache marks
+    aside, and of all messages as they were first sent, to the byte."""
     with Store(store, read_only=True) as opened_store:
         log = opened_store.log
         # A fork begins with messages of its parent, so all sessions are read.
         kinds = [Kind.CONVERSATION, Kind.TOOL_RESULT, Kind.NOTICE]
-        raws = {wire_bytes(log, event) or b"" for event in log.iterate(kind=kinds)}
-        plain = {_contents(raw) for raw in raws}
-        for protocol, body in watched.bodies.values():
-            for message in ListReader(protocol).read(body).messages:
-                if message.role != "system" or message.notice:
-                    counts["messages"] += 1
-                    counts["exact"] += message.raw in raws
-                    counts["apart_from_marks"] += _contents(message.raw) in plain
-    return counts
+        stored = {wire_bytes(log, event) or b"" for event in log.iterate(kind=kinds)}
+    plain = {_contents(raw) for raw in stored}
+    newest = [raw for raws in watched.newest.values() for raw in raws]
+    return {
+        "messages": len(newest),
+        "apart_from_marks": sum(_contents(raw) in plain for raw in newest),
+        "first_sent": len(watched.first_sent),
+        "exact": sum(raw in stored for raw in watched.first_sent),
+    }
 
 
 def _contents(raw: bytes) -> bytes:
@@ -151,13 +134,13 @@ def environment(home: Path, upstream: str) -> dict[str, str]:
     }
 
 
-def run(program: str, assistant: str, running: RunningGateway, folder: Path) -> Any:
+def run(client: Client, running: RunningGateway, folder: Path) -> Any:
     task_id = project_task(folder / "project")
     recall = Recall.of(str(folder / "store"), task_id, "")
     child = run_of(
-        assistant,
-        program,
-        ARGUMENTS[assistant],
+        client.name,
+        client.program,
+        client.words(PROMPT),
         running.url,
         recall,
         environment(folder / "home", ""),
@@ -169,14 +152,31 @@ def run(program: str, assistant: str, running: RunningGateway, folder: Path) -> 
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60 + 8 * TURNS,
+        timeout=60 + 16 * TURNS,
         check=False,
     )
 
 
-def main(program: str, folder: Path) -> Json:
+def recalls(events: Sequence[Event]) -> list[bool]:
+    """For each recall, whether it returned the file that the recalled result holds."""
+    texts = {event.seq: event.content for event in events}
+    calls = {
+        call["id"]: call["arguments"]
+        for event in events
+        for call in event.metadata.get("tool_calls", ())
+    }
+    correct = []
+    for event in events:
+        if event.kind == Kind.TOOL_RESULT and event.is_echo:
+            seq = int(calls[event.tool_call_id]["seqs"])
+            lines = re.findall(r"part-\d+, line \d+", texts[seq])
+            correct.append(bool(lines) and all(line in event.content for line in lines[:50]))
+    return correct
+
+
+def main(program: str, folder: Path, window: int = WINDOW) -> Json:
     loopback_up()
-    assistant = next(name for name in ARGUMENTS if name in Path(program).name)
+    client = client_of(program)
     project, store = folder / "project", folder / "store"
     for place in (project, folder / "home"):
         place.mkdir(parents=True)
@@ -185,41 +185,44 @@ def main(program: str, folder: Path) -> Json:
     task_id = project_task(project)
     with (
         ScriptedUpstream(
-            script(assistant, project),
-            window=WINDOW,
+            script(client, project),
+            window=window,
             conversation=conversation,
-            binds_tools=assistant != "codex",
         ) as upstream,
-        opened(store, upstream.url, window=WINDOW, task_id=task_id) as running,
+        opened(store, upstream.url, window=window, task_id=task_id) as running,
     ):
         watched = Watched(running.conversations)
         running.conversations.exchange = watched.exchange  # type: ignore[method-assign]
         with running.serving():
-            done = run(program, assistant, running, folder)
+            done = run(client, running, folder)
         sums = running.sums()
     main_requests = [request for request in upstream.requests if request.conversation == "main"]
     with Store(store, read_only=True) as opened_store:
         events = list(opened_store.log.iterate())
+    rules = Counter(
+        "thinking" if _is_of_thinking(rule) else "other" for rule in upstream.broken_rules
+    )
     return {
+        "assistant": client.name,
+        "version": version(program),
         "status": done.returncode,
         "printed": done.stdout[-500:],
         "errors": done.stderr[-1500:],
-        "window": WINDOW,
+        "window": window,
         "requests": len(main_requests),
         "side": len(upstream.requests) - len(main_requests),
         "largest": max((request.tokens for request in main_requests), default=0),
         "broken_rules": upstream.broken_rules,
+        "failed_thinking": rules["thinking"],
+        "unpaired": rules["other"],
         "refused": [request.refusal for request in upstream.requests if request.status != 200],
         "prefix_changes": upstream.prefix_changes,
         "unexplained_changes": changes_between_evictions(main_requests, events),
         "sums": sums.row(),
         "repeated": sums.sent.repeated / max(sums.sent.tokens, 1),
-        "recalls": sum(event.kind == Kind.TOOL_RESULT and event.is_echo for event in events),
-        "recalled": [
-            event.content[:200]
-            for event in events
-            if event.kind == Kind.TOOL_RESULT and event.is_echo
-        ][:2],
+        "compactions": watched.shortened,
+        "retractions": sum(event.kind == Kind.RETRACTION for event in events),
+        "recalls": recalls(events),
         "failures": [event.content for event in events if event.kind == Kind.FAILURE],
         "sessions": sorted({event.session_id for event in events}),
         "returned": returned(store, watched),
@@ -227,5 +230,16 @@ def main(program: str, folder: Path) -> Json:
     }
 
 
+def _is_of_thinking(rule: str) -> bool:
+    return any(word in rule for word in ("thinking", "encrypted content", "reasoning"))
+
+
+def version(program: str) -> str:
+    printed = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"\d+\.\d+[.\d]*", printed.stdout)
+    return found[0] if found else ""
+
+
 if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1], Path(sys.argv[2]))))
+    arguments = sys.argv[1:]
+    print(json.dumps(main(arguments[0], Path(arguments[1]), *map(int, arguments[2:]))))

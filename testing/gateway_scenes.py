@@ -97,7 +97,7 @@ class Stage:
             window=WINDOW,
             conversation=conversation,
             # opencode gives a fork one more tool.
-            binds_tools=self.client.binds_tools and not is_fork,
+            binds_tools=not is_fork,
         )
         with self.upstream as upstream:
             yield upstream
@@ -107,7 +107,7 @@ class Stage:
         with opened(self.store, self.upstream.url, window=WINDOW, task_id=self.task_id) as running:
             watched = Watched(running.conversations)
             if self.watched is not None:
-                watched.bodies = self.watched.bodies
+                watched.newest = self.watched.newest
             self.watched = watched
             running.conversations.exchange = watched.exchange  # type: ignore[method-assign]
             with running.serving():

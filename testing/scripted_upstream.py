@@ -89,8 +89,7 @@ class ScriptedUpstream:
     """`with ScriptedUpstream(script, window=30_000) as upstream`: `upstream.url` is its address.
 
     `conversation` names the conversation of a request from its headers and body; by default there
-    is only one. Without `binds_tools`, thinking is bound to the list alone: Codex itself adds the
-    tools of MCP servers when they are ready.
+    is only one. Without `binds_tools`, thinking is bound to the list alone.
     """
 
     def __init__(

@@ -191,6 +191,7 @@ def test_codex_goes_where_its_configuration_says(tmp_path: Path) -> None:
     )
     assert 'model_providers.here.base_url="http://gateway/k/-"' in run.command
     assert 'mcp_servers.scroll.args=["mcp"]' in run.command
+    assert "mcp_servers.scroll.required=true" in run.command
     assert run.command[-1] == "exec"
 
 

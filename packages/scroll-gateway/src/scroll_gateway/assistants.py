@@ -30,6 +30,7 @@ INSTALL = {
     "codex": "npm install -g @openai/codex",
     "opencode": "npm install -g opencode-ai",
 }
+MCP_START_SECONDS = 60
 _SIGNED = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
 
 
@@ -153,6 +154,10 @@ def _codex(url: str, recall: Recall, environment: Mapping[str, str]) -> Addition
     if recall.command:
         settings["mcp_servers.scroll.command"] = json.dumps(recall.command[0])
         settings["mcp_servers.scroll.args"] = json.dumps(list(recall.command[1:]))
+        # Codex sends its first requests without the tools of a server that has not started yet, and
+        # adds them later, which changes the beginning of the request. It waits for a required one.
+        settings["mcp_servers.scroll.required"] = "true"
+        settings["mcp_servers.scroll.startup_timeout_sec"] = str(MCP_START_SECONDS)
     arguments = []
     for key, value in settings.items():
         arguments += ["-c", f"{key}={value}"]
