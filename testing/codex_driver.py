@@ -2,7 +2,7 @@
 
     unshare -n python codex_driver.py CODEX FOLDER
 
-Codex starts MCP servers while it already works, so the model that is played here runs an idle
+Codex may start MCP servers while it already works, so the model that is played here runs an idle
 command until our tools are offered. Its first answer says that the window is full, so Codex
 compacts the session and goes on.
 """
@@ -52,7 +52,8 @@ class Api:
                 "role": "assistant",
                 "content": [{"type": "output_text", "text": f"Answer {number}."}],
             }
-        elif offered:
+        elif offered and number > 1:
+            # The first answer fills the window: a search in it would be compacted away.
             item = {
                 **call,
                 "namespace": "mcp__scroll",

@@ -21,13 +21,14 @@ import pytest
 pytest.importorskip("mcp")
 
 import httpx2
-from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
 
-from scroll_assistants import mcp_server
-from scroll_assistants.mcp_server import RecallServer
+from mcp import Client, MCPError, StdioServerParameters
+from scroll_assistants import recall_server
+from scroll_assistants.mcp_http import sdk_server, serve_http
 from scroll_assistants.project import project_task
+from scroll_assistants.recall_server import RecallServer
 from scroll_context.events import Draft
 from scroll_context.recall.lookup import Lookup
 from scroll_context.store import Store
@@ -68,7 +69,7 @@ def in_process(store: Store, work: Callable[[Client], Awaitable[None]], **option
     async def main() -> None:
         server = RecallServer(store, **{"task": "shop-1", **options})
         try:
-            async with Client(server.mcp, cache=None) as client:
+            async with Client(sdk_server(server), cache=None) as client:
                 await work(client)
         finally:
             await server.close()
@@ -98,17 +99,23 @@ async def refused(client: Client, tool: str, **arguments: Any) -> str:
 # what it offers -----------------------------------------------------------------------------------------------
 
 
-def test_four_tools_cost_less_than_1500_tokens(store: Store) -> None:
+def test_the_tools_cost_less_than_1500_tokens(store: Store) -> None:
     async def work(client: Client) -> None:
         tools = (await client.list_tools()).tools
-        assert [tool.name for tool in tools] == ["search", "expand", "exec", "note"]
+        assert [tool.name for tool in tools] == ["search", "expand", "brief", "exec", "note"]
         sent = json.dumps(
             [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools]
         )
         assert estimate(sent) + estimate(client.instructions or "") < 1_500
         assert len(sent) < 4_500
         hints = {tool.name: tool.annotations.read_only_hint for tool in tools if tool.annotations}
-        assert hints == {"search": True, "expand": True, "exec": False, "note": False}
+        assert hints == {
+            "search": True,
+            "expand": True,
+            "brief": True,
+            "exec": False,
+            "note": False,
+        }
 
     in_process(store, work)
 
@@ -175,7 +182,7 @@ def test_expand_pages_through_long_texts_and_stays_within_reach(store: Store) ->
 def test_a_page_that_is_full_says_where_to_go_on(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp_server, "PAGE_CHARS", 60)
+    monkeypatch.setattr(recall_server, "PAGE_CHARS", 60)
 
     async def work(client: Client) -> None:
         assert '(the page is full; expand(seqs="2,4") continues)' in await said(
@@ -294,7 +301,7 @@ def test_cancelled_expansions_stop_and_few_run_at_once(
             with anyio.fail_after(20):
                 while running:
                     await anyio.sleep(0.05)
-        assert 1 <= most <= mcp_server.MAX_EXPANSIONS
+        assert 1 <= most <= recall_server.MAX_EXPANSIONS
         assert "heron" in await said(client, "expand", seqs="1")
 
     in_process(store, work)
@@ -334,7 +341,7 @@ def test_cells_keep_variables_reach_the_history_and_are_never_found(store: Store
             0
         ] == "0"
         assert "ZeroDivisionError" in await said(client, "exec", source="1 / 0")
-        for name in ("../x", "main", mcp_server._new_name()):
+        for name in ("../x", "main", recall_server._new_name()):
             assert "leave `kernel` out" in await refused(client, "exec", source="1", kernel=name)
 
     in_process(store, work)
@@ -343,7 +350,7 @@ def test_cells_keep_variables_reach_the_history_and_are_never_found(store: Store
 def test_progress_is_reported_while_a_cell_runs(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp_server, "PROGRESS_SECONDS", 0.05)
+    monkeypatch.setattr(recall_server, "PROGRESS_SECONDS", 0.05)
     told: list[tuple[float, str | None]] = []
     enough = anyio.Event
 
@@ -393,7 +400,7 @@ async def over_http(server: RecallServer) -> AsyncIterator[str]:
     """A server over HTTP in this process; yields its address."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        serving = asyncio.create_task(mcp_server.serve_http(server, listening, TOKEN))
+        serving = asyncio.create_task(serve_http(server, listening, TOKEN))
         try:
             yield f"http://127.0.0.1:{port}/mcp"
         finally:
@@ -461,7 +468,7 @@ def test_never_more_kernels_run_than_may_be_open(store: Store) -> None:
 def test_a_cell_is_refused_when_all_kernels_stay_busy(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp_server, "PLACE_SECONDS", 0.5)
+    monkeypatch.setattr(recall_server, "PLACE_SECONDS", 0.5)
 
     async def work(server: RecallServer, url: str) -> None:
         async with connected(url, "legacy") as one, connected(url, "legacy") as other:
@@ -587,7 +594,7 @@ def test_a_name_of_a_kernel_leads_into_no_other_project(store: Store) -> None:
 def test_a_transcript_does_not_keep_the_name_of_a_kernel(store: Store) -> None:
     from scroll_context.log.redact import Redactor
 
-    name = mcp_server._new_name()
+    name = recall_server._new_name()
     text = f'ok\n[pass kernel="{name}" to keep these variables]'
     assert name not in Redactor().text(text)
 
@@ -606,7 +613,7 @@ def test_a_cell_that_prints_the_name_of_its_kernel_leaves_it_in_no_event(store: 
 
 def test_sessions_of_kernels_are_told_apart_by_task_and_name(store: Store) -> None:
     def session(task: str, name: str) -> str:
-        return mcp_server._Kernels(store, task, "task", 1)._session_id(name)
+        return recall_server._Kernels(store, task, "task", 1)._session_id(name)
 
     pairs = [
         ("acme", "secret-k"),
@@ -621,13 +628,13 @@ def test_sessions_of_kernels_are_told_apart_by_task_and_name(store: Store) -> No
 def test_an_idle_kernel_closes_by_itself_and_comes_back(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp_server, "IDLE_SECONDS", 0.1)
+    monkeypatch.setattr(recall_server, "IDLE_SECONDS", 0.1)
 
     async def main() -> None:
         server = RecallServer(store, task="shop-1")
 
         async def work() -> None:
-            async with Client(server.mcp, cache=None) as client:
+            async with Client(sdk_server(server), cache=None) as client:
                 await said(client, "exec", source="mine = 'idle'")
                 with anyio.fail_after(60):
                     while server.open_kernels:

@@ -312,7 +312,7 @@ def mcp(
 ) -> None:
     """Serve the store to a coding assistant over MCP.
 
-    Its tools are search, expand, exec and note. Over HTTP a client must send the token in
+    Its tools are search, expand, brief, exec and note. Over HTTP a client must send the token in
     SCROLL_MCP_TOKEN as `Authorization: Bearer TOKEN`. If that variable is not set, a token is
     generated for this run and printed.
 
@@ -323,15 +323,15 @@ def mcp(
     """
     import anyio
 
-    from scroll_assistants.mcp_server import RecallServer, serve_http, serve_stdio
-    from scroll_context.connections import listen
+    from scroll_assistants.mcp_stdio import serve_stdio
+    from scroll_assistants.recall_server import RecallServer
     from scroll_context.projects import remember_project
-    from scroll_context.upkeep.retention import Retention
 
-    with (
-        open_store(store) as opened,
-        Retention(opened, retention) if retention else contextlib.nullcontext(),
-    ):
+    with open_store(store) as opened, contextlib.ExitStack() as resources:
+        if retention:
+            from scroll_context.upkeep.retention import Retention
+
+            resources.enter_context(Retention(opened, retention))
         own = remember_project(project)
         client = "" if http else os.environ.get(CLIENT_SESSION, "")
         server = RecallServer(
@@ -345,6 +345,9 @@ def mcp(
         if not http:
             anyio.run(serve_stdio, server)
             return
+        from scroll_assistants.mcp_http import serve_http
+        from scroll_context.connections import listen
+
         with listen(host, port) as listening:
             own_token = os.environ.get(MCP_TOKEN)
             token = own_token or secrets.token_urlsafe(32)

@@ -1,10 +1,10 @@
-"""Scroll as an MCP server: a coding assistant searches, reads, analyses and extends the history in
-a store.
+"""The server behind `scroll mcp`: a coding assistant searches, reads, analyses and extends the
+history in a store.
 
-There are four tools, because every schema costs tokens in each request of the assistant: `search`
-and `expand` read, `exec` runs a cell in a jailed kernel with `ms`, `note` records a text. Answers
-are compact texts with seqs; an error is a text with a remedy. The server reaches one task (the
-project that it was started for) unless its reach is `all`.
+There are five tools, because every schema costs tokens in each request of the assistant: `search`
+and `expand` read, `brief` gives what bears on a task, `exec` runs a cell in a jailed kernel with
+`ms`, `note` records a text. Answers are compact texts with seqs; an error is a text with a remedy.
+The server reaches one project (the one that it was started for) unless its reach is `all`.
 
 Searches and expansions are not recorded: they change nothing, and the assistant's own transcript
 has them. Cells are recorded in a session of their client, as echoes, so that recall never returns
@@ -13,54 +13,41 @@ sessions, the connection identifies the client. The newer protocol has no sessio
 client names its kernel with the secret name from its first answer. The log contains only a hash of
 that name. An idle kernel is closed; its variables come back with the next cell.
 
-This module needs the `mcp` extra. Its HTTP server requires a token and an expected host name.
+The transports are in mcp_stdio.py and mcp_http.py. An assistant waits for its servers when it
+starts, so sessions and kernels are imported with the first cell.
 """
 
 import asyncio
 import contextlib
-import hmac
-import inspect
 import logging
 import re
 import secrets
-import socket
+import threading
 import time
 import uuid
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Collection,
-    Iterable,
-    Mapping,
-    Sequence,
-)
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
+from urllib.parse import unquote
 
 from anyio import CancelScope, to_thread
-from mcp.server.mcpserver import Context, MCPServer
-from mcp.server.mcpserver.exceptions import ResourceError
-from mcp.server.transport_security import TransportSecuritySettings
-from mcp.types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import Field, WithJsonSchema
 
-from scroll_context import __version__
+from scroll_assistants.project import marked
 from scroll_context.background import in_thread
 from scroll_context.errors import BadInput, KernelError, ScrollError, UnknownSeq, UnknownSession
 from scroll_context.events import Event, Grant, Kind, Scope
 from scroll_context.ids import id_of
-from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.log.journal import Journal
 from scroll_context.log.redact import Redactor
 from scroll_context.log.schema import utc_now
 from scroll_context.origin import NOT_SPOKEN, SPEAKER, Origin, origin_of
-from scroll_context.recall.memory import Memory, NoSession
-from scroll_context.session.options import SessionOptions
-from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.text.printable import printable
 from scroll_context.text.words import clip
 from scroll_context.work import Work
+
+if TYPE_CHECKING:
+    from scroll_context.recall.memory import Memory
+    from scroll_context.session.session import Session
 
 T = TypeVar("T")
 Reach = Literal["task", "all"]
@@ -78,6 +65,11 @@ EXPAND_SECONDS = 60.0
 # The most lines of the resource that lists a session.
 MAX_LINES = 200
 
+# What the addresses of resources begin with.
+RESOURCES = "scroll://"
+
+NO_BRIEF = "nothing recorded bears on that"
+
 # The most characters of a note, and the kind of its event.
 MAX_NOTE = 20_000
 NOTE = "note"
@@ -94,30 +86,30 @@ PLACE_SECONDS = 120.0
 LEASE_SECONDS = 10.0
 
 AGENT = "mcp"
-# Claude Code hides tools behind a search unless they say this, and a hidden tool is not used.
-ALWAYS_LOADED = {"anthropic/alwaysLoad": True}
-# Protocol versions are dates. This one and later ones have no sessions.
-SESSIONLESS_PROTOCOL = "2026-07-28"
 _ISSUED = re.compile(r"scroll_kernel_[0-9a-f]{32}")
 
 _logger = logging.getLogger("scroll_context.mcp")
 
-INSTRUCTIONS = (
-    "The whole history of this user's work, searchable. Search before you say that something was "
-    "never said or done, and after a compaction to find what you no longer see. Answers carry "
-    "seqs; `expand` returns the exact texts. For counting, comparing or reading much use `exec`, "
-    "which shows only what it prints."
-)
 
-Seqs = Annotated[
-    Any,
-    WithJsonSchema({"type": "string"}),
-    Field(description='such as "12", "12,15" or "12-20"'),
-]
+class Answer(NamedTuple):
+    """What a tool answers. An error is a text that the model can act on."""
+
+    text: str
+    is_error: bool = False
+
+
+class Caller(Protocol):
+    """The client that calls a tool."""
+
+    @property
+    def kernel(self) -> str:
+        """The name of its kernel; "" if the protocol cannot identify clients."""
+
+    async def report_progress(self, done: float, total: float, message: str) -> None: ...
 
 
 class RecallServer:
-    """The four tools and two resources, on one store. `close` ends the kernels.
+    """The tools and resources, on one store. `close` ends the kernels.
 
     If the client's transcript is captured into this store, `client_session` is its session. If the
     client does not report its session, `assistant` is its name.
@@ -139,31 +131,25 @@ class RecallServer:
         self.reach = reach
         scope = Scope("", AGENT, task, earlier_tasks)
         self.grant = scope.widest(reach)
-        client = _CapturedClient(store, self.grant, client_session, assistant)
-        self._memory = Memory(store, scope, reach, client)
+        self._scope = scope
+        self._client = _CapturedClient(store, self.grant, client_session, assistant)
+        self._made: Memory | None = None
+        self._making = threading.Lock()
         self._kernels = _Kernels(store, task, reach, max_kernels)
         # The kernel of the client over standard streams.
-        self._own_kernel = _new_name()
+        self.own_kernel = _new_name()
         self._noting = asyncio.Lock()
         self._expansions = asyncio.Semaphore(MAX_EXPANSIONS)
-        self.mcp = MCPServer(
-            "scroll", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR"
-        )
-        self._add_tool(self.search, is_read_only=True)
-        self._add_tool(self.expand, is_read_only=True)
-        self._add_tool(self.exec, is_read_only=False)
-        self._add_tool(self.note, is_read_only=False)
-        self.mcp.resource("scroll://event/{seq}", mime_type="text/plain")(self.event)
-        self.mcp.resource("scroll://session/{session_id}", mime_type="text/plain")(self.session)
 
-    def _add_tool(self, function: Callable[..., Any], *, is_read_only: bool) -> None:
-        self.mcp.add_tool(
-            function,
-            description=inspect.getdoc(function),
-            annotations=ToolAnnotations(read_only_hint=is_read_only),
-            meta=ALWAYS_LOADED,
-            structured_output=False,
-        )
+    @property
+    def _memory(self) -> "Memory":
+        """Made with the first call, by whichever thread is first."""
+        from scroll_context.recall.memory import Memory
+
+        with self._making:
+            if self._made is None:
+                self._made = Memory(self.store, self._scope, self.reach, self._client)
+            return self._made
 
     @property
     def open_kernels(self) -> int:
@@ -171,7 +157,8 @@ class RecallServer:
 
     async def close(self) -> None:
         await self._kernels.close()
-        self._memory.close()
+        if self._made is not None:
+            self._made.close()
 
     async def serving(self, work: Awaitable[None]) -> None:
         """Run the work of a transport. Meanwhile idle kernels are closed, and at the end all."""
@@ -183,21 +170,33 @@ class RecallServer:
             with CancelScope(shield=True):
                 await self.close()
 
-    # tools; their docstrings are what the model reads ---------------------------------------------
+    # tools; tool_schemas.py has what the model reads about them ----------------------------------
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], caller: Caller) -> Answer:
+        """Call a tool, whose arguments have been checked."""
+        match tool:
+            case "search":
+                return await self.search(**arguments)
+            case "expand":
+                return await self.expand(**arguments)
+            case "brief":
+                return await self.brief(**arguments)
+            case "exec":
+                return await self.exec(caller, **arguments)
+            case "note":
+                return await self.note(**arguments)
+        return Answer(f"there is no tool {tool[:40]!r}", is_error=True)
 
     async def search(
         self,
-        query: Annotated[str, Field(description='words; OR, AND, NOT, "phrases" and prefix* work')],
-        k: Annotated[int, Field(description="most hits")] = 10,
-        role: Annotated[str, Field(description="user, assistant or tool")] = "",
+        query: str,
+        k: int = 10,
+        role: str = "",
         session_id: str = "",
-        created_from: Annotated[str, Field(description="a date")] = "",
-        created_to: Annotated[str, Field(description="a date, included")] = "",
-    ) -> CallToolResult:
-        """Find past messages, calls and results by words, best first.
-
-        A hit has its seq; `expand` gives the whole.
-        """
+        created_from: str = "",
+        created_to: str = "",
+    ) -> Answer:
+        """Hits for words, best first."""
 
         def work() -> str:
             if role and role not in ROLES:
@@ -224,37 +223,38 @@ class RecallServer:
 
         return await _answer(lambda: _in_thread(work))
 
-    async def expand(
-        self,
-        seqs: Seqs,
-        start: Annotated[
-            int, Field(description="where in a long text to begin, in characters")
-        ] = 0,
-    ) -> CallToolResult:
-        """The exact texts at seqs.
-
-        A long text comes in pages; the end of a page says how to go on.
-        """
+    async def expand(self, seqs: Any, start: int = 0) -> Answer:
+        """The exact texts at seqs, in pages."""
         return await _answer(
             lambda: self._expanding(lambda: self._pages(_seqs_of(seqs), max(0, start)))
         )
 
-    async def exec(
-        self,
-        source: Annotated[str, Field(description="Python; only what it prints is shown")],
-        ctx: Context[Any, Any],
-        kernel: Annotated[
-            str, Field(description="whose variables to use, if an answer named one")
-        ] = "",
-    ) -> CallToolResult:
-        """Run a cell in a sandboxed Python kernel that keeps its variables.
+    async def brief(self, prompt: str) -> Answer:
+        """The few earlier events that bear on a prompt."""
 
-        In it, `ms.search(query, k=10)`, `ms.grep(text)` (every occurrence, counted) and
-        `ms.expand(seq)` return rows (seq, role, created_at, session_id, content), `ms.outline()`
-        one row a session, `ms.sql_query(sql)` reads hist.conversation_history; help(ms) tells the
-        rest.
-        """
-        own = _kernel_of(ctx, self._own_kernel)
+        def work() -> str:
+            from scroll_context.brief.brief import brief_of_prompt
+            from scroll_context.brief.source import reach_of, source_of
+
+            source = source_of(self.store)
+            if source is None:
+                return NO_BRIEF
+            reach = reach_of(self.grant)._replace(
+                asking=self._client.session_id, exclude=frozenset(self._client.visible_seqs())
+            )
+            return brief_of_prompt(source, prompt, reach).text or NO_BRIEF
+
+        return await _answer(lambda: _in_thread(work))
+
+    async def prompt_messages(self, prompt: str) -> list[dict[str, Any]]:
+        """The messages of the prompt `brief`: what bears on the user's words, and the words."""
+        brief = await self.brief(prompt)
+        text = prompt if brief.text == NO_BRIEF else f"{marked(brief.text)}\n\n{prompt}"
+        return [{"role": "user", "content": {"type": "text", "text": text}}]
+
+    async def exec(self, caller: Caller, source: str, kernel: str = "") -> Answer:
+        """Run a cell."""
+        own = caller.kernel
         issued = _new_name()
 
         async def work() -> str:
@@ -263,7 +263,7 @@ class RecallServer:
                 raise BadInput(f"you were given no kernel {kernel[:80]!r}; leave `kernel` out")
             try:
                 async with self._kernels.use(own or kernel or issued) as session:
-                    text = await self._run(session, source, ctx)
+                    text = await self._run(session, source, caller)
             except KernelError as error:
                 raise KernelError(
                     f"exec is not possible: {error} `search` and `expand` still work."
@@ -274,16 +274,8 @@ class RecallServer:
 
         return await _answer(work)
 
-    async def note(
-        self,
-        text: Annotated[
-            str, Field(description="a decision, fact or instruction, in whole sentences")
-        ],
-    ) -> CallToolResult:
-        """Keep something worth finding later.
-
-        It is searchable at once, in every later session of this project.
-        """
+    async def note(self, text: str) -> Answer:
+        """Record a text."""
 
         def work() -> str:
             if not text.strip() or len(text) > MAX_NOTE:
@@ -302,33 +294,32 @@ class RecallServer:
 
     # resources ------------------------------------------------------------------------------------
 
-    async def event(self, seq: str) -> str:
-        """One event: its heading and its text."""
-        return await _read(
-            lambda: self._expanding(lambda: self._pages(_seqs_of(seq), 0)),
-        )
+    async def read(self, uri: str) -> str:
+        """The text of a resource. Raises ScrollError if there is none within reach."""
+        kind, _, name = uri.removeprefix(RESOURCES).partition("/")
+        if not uri.startswith(RESOURCES) or kind not in ("event", "session"):
+            raise UnknownSeq(f"there is no resource {uri[:80]!r}")
+        if kind == "event":
+            return await self._expanding(lambda: self._pages(_seqs_of(name), 0))
+        return await self._expanding(lambda: self._session_lines(unquote(name)))
 
-    async def session(self, session_id: str) -> str:
+    def _session_lines(self, session_id: str) -> str:
         """A session: one line for each of its messages."""
-
-        def work() -> str:
-            events = self.store.log.iterate(session_id=session_id, kind=[Kind.CONVERSATION, NOTE])
-            lines = [
-                f"{_heading(_facts(event), self.task)}: "
-                f"{_on_one_line(event.headline or event.content, 120)}"
-                for event in events
-                if self.grant.permits(event)
-            ]
-            if not lines:
-                raise UnknownSession(
-                    f"no session {session_id!r} within reach; hits of `search` name sessions"
-                )
-            more = len(lines) - MAX_LINES
-            if more > 0:
-                lines[MAX_LINES:] = [f"({more:,} more; `expand` takes ranges of seqs)"]
-            return "\n".join(lines)
-
-        return await _read(lambda: self._expanding(work))
+        events = self.store.log.iterate(session_id=session_id, kind=[Kind.CONVERSATION, NOTE])
+        lines = [
+            f"{_heading(_facts(event), self.task)}: "
+            f"{_on_one_line(event.headline or event.content, 120)}"
+            for event in events
+            if self.grant.permits(event)
+        ]
+        if not lines:
+            raise UnknownSession(
+                f"no session {session_id!r} within reach; hits of `search` name sessions"
+            )
+        more = len(lines) - MAX_LINES
+        if more > 0:
+            lines[MAX_LINES:] = [f"({more:,} more; `expand` takes ranges of seqs)"]
+        return "\n".join(lines)
 
     # work -----------------------------------------------------------------------------------------
 
@@ -397,7 +388,7 @@ class RecallServer:
                 room = 0
         return "\n\n".join(parts)
 
-    async def _run(self, session: Session, source: str, ctx: Context[Any, Any]) -> str:
+    async def _run(self, session: "Session", source: str, caller: Caller) -> str:
         """Run a cell and report its progress to the client.
 
         When the client cancels, the cell is interrupted.
@@ -411,7 +402,7 @@ class RecallServer:
             while not (await asyncio.wait([cell], timeout=PROGRESS_SECONDS))[0]:
                 seconds = time.monotonic() - began
                 calls = session.environment.memory.calls
-                await ctx.report_progress(
+                await caller.report_progress(
                     seconds, session.cell_timeout, f"running for {seconds:.0f} s, {calls} recalls"
                 )
         except BaseException:
@@ -424,7 +415,7 @@ class RecallServer:
         return cell.result().content
 
 
-class _CapturedClient(NoSession):
+class _CapturedClient:
     """The events that a captured client already sees: its current turn with the user's question.
 
     That is the newest turn within reach, if it belongs to the client's session. If the client does
@@ -435,12 +426,12 @@ class _CapturedClient(NoSession):
     def __init__(self, store: Store, grant: Grant, session_id: str, assistant: str) -> None:
         self._store = store
         self._grant = grant
-        self._session_id = session_id
+        self.session_id = session_id
         self._assistant = assistant
         self._since = utc_now()
 
     def visible_seqs(self) -> Collection[int]:
-        if not (self._session_id or self._assistant):
+        if not (self.session_id or self._assistant):
             return ()
         log = self._store.log
         turns = log.tail(20, grant=self._grant, role="user", kind=Kind.CONVERSATION)
@@ -449,14 +440,20 @@ class _CapturedClient(NoSession):
         newest = next(own_turns, None)
         if newest is None:
             return ()
-        is_own = newest.session_id == self._session_id
-        if not self._session_id:
+        is_own = newest.session_id == self.session_id
+        if not self.session_id:
             is_own = newest.agent_id == self._assistant and newest.recorded_at >= self._since
         if not is_own:
             # The client has started another session since, or is not captured.
             return ()
         events = log.iterate(after=newest.seq - 1, session_id=newest.session_id)
         return [event.seq for event in events]
+
+    def index_lines(self) -> list[dict[str, Any]]:
+        return []
+
+    def provenance(self, name: str) -> dict[str, Any]:
+        raise BadInput(f"there is no session here, so nothing is known about {name!r}")
 
 
 class _Client:
@@ -506,7 +503,7 @@ class _Kernels:
         return bool(self._store.log.tail(1, session_id=self._session_id(name)))
 
     @contextlib.asynccontextmanager
-    async def use(self, name: str) -> AsyncIterator[Session]:
+    async def use(self, name: str) -> AsyncIterator["Session"]:
         """The session behind the name of a kernel, for one cell at a time."""
         client = self._clients.pop(name, None) or _Client()
         self._clients[name] = client
@@ -588,7 +585,11 @@ class _Kernels:
         """
         return f"{AGENT}-{id_of(self._task, name)}"
 
-    def _open(self, name: str) -> Session:
+    def _open(self, name: str) -> "Session":
+        from scroll_context.kernel.kernel import KernelOptions
+        from scroll_context.session.options import SessionOptions
+        from scroll_context.session.session import Session
+
         options = SessionOptions(
             reach=self._reach, kernel=KernelOptions(output_chars=PRINTED_CHARS)
         )
@@ -614,88 +615,27 @@ class _Kernels:
         self._clients.clear()
 
 
-# serving ------------------------------------------------------------------------------------------
-
-
-async def serve_stdio(server: RecallServer) -> None:
-    """Serve one client over standard input and output, until it disconnects."""
-    await server.serving(server.mcp.run_stdio_async())
-
-
-async def serve_http(
-    server: RecallServer, listening: socket.socket, token: str, hosts: Iterable[str] = ()
-) -> None:
-    """Serve clients that hold the token over streamable HTTP, at /mcp.
-
-    `hosts` are host names that are accepted besides those of loopback.
-    """
-    import uvicorn
-
-    from scroll_context.connections import configuration
-
-    port = listening.getsockname()[1]
-    names = [f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]", *hosts)]
-    security = TransportSecuritySettings(
-        allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names]
-    )
-    app = server.mcp.streamable_http_app(transport_security=security)
-    config = configuration(_TokenRequired(app, token), timeout_graceful_shutdown=2)
-    await server.serving(uvicorn.Server(config).serve(sockets=[listening]))
-
-
-class _TokenRequired:
-    """Answers 401 to a request without the token, before anything else reads the request."""
-
-    def __init__(self, app: Any, token: str) -> None:
-        self._app = app
-        self._expected = f"Bearer {token}".encode()
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http":
-            values = (value for name, value in scope["headers"] if name == b"authorization")
-            authorization = next(values, b"")
-            if not hmac.compare_digest(authorization, self._expected):
-                headers = [(b"content-type", b"text/plain"), (b"www-authenticate", b"Bearer")]
-                body = b"this server needs its token: send the header 'Authorization: Bearer TOKEN'"
-                await send({"type": "http.response.start", "status": 401, "headers": headers})
-                await send({"type": "http.response.body", "body": body})
-                return
-        await self._app(scope, receive, send)
-
-
 # texts --------------------------------------------------------------------------------------------
 
 
-async def _answer(work: Callable[[], Awaitable[str]]) -> CallToolResult:
+async def _answer(work: Callable[[], Awaitable[str]]) -> Answer:
     """The text of the work as a result. An error becomes a result that the model can act on."""
     try:
-        return _result(await work())
+        return Answer(await work())
     except ScrollError as error:
-        return _result(str(error), is_error=True)
+        return Answer(str(error), is_error=True)
     except Exception as error:
-        # This is a fault of ours. The SDK would report only that there was an error.
+        # This is a fault of ours. Its text is of more use than the bare fact.
         _logger.exception("a tool failed")
         text = (
             f"{type(error).__name__}: {error}. This is a fault of the server, which has logged it; "
             "try another way."
         )
-        return _result(text, is_error=True)
-
-
-async def _read(work: Callable[[], Awaitable[str]]) -> str:
-    """The text of a resource."""
-    try:
-        return await work()
-    except ScrollError as error:
-        raise ResourceError(str(error)) from error
+        return Answer(text, is_error=True)
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
     return await to_thread.run_sync(work, abandon_on_cancel=True)
-
-
-def _result(text: str, *, is_error: bool = False) -> CallToolResult:
-    return CallToolResult(content=[TextContent(text=text)], is_error=is_error)
 
 
 class _KernelNames(Redactor):
@@ -711,18 +651,6 @@ def _new_name() -> str:
     Redaction recognises its shape, so that no transcript reveals it.
     """
     return f"scroll_kernel_{secrets.token_hex(16)}"
-
-
-def _kernel_of(ctx: Context[Any, Any], own: str) -> str:
-    """The kernel of the client that sent a request; "" if the protocol cannot identify clients."""
-    if ctx.headers is None:
-        # Over standard streams the process has one client.
-        return own
-    if (ctx.protocol_version or "") >= SESSIONLESS_PROTOCOL:
-        # The server issues no session ids there, so a client would have invented this one.
-        return ""
-    session = ctx.headers.get("mcp-session-id", "")
-    return f"h-{session}" if session else ""
 
 
 _SPAN = re.compile(r"\s*(?:seq\s*)?(\d{1,18})(?:\s*(?:-|\u2013|to)\s*(\d{1,18}))?\s*")
