@@ -5,8 +5,8 @@ pyproject files true?
     make test-lowest ARGS="packages/scroll-context/tests/log"    a part of them; ARGS goes to pytest
 
 Each dependency of the core, of its extras and of the evaluations is installed at exactly its floor
-(`>=X`) into a virtual environment of its own, `.venv-lowest`. What they in turn depend on, and the
-tools of the tests, stay new.
+(`>=X`) into a virtual environment of its own, `.venv-lowest`. Their own dependencies and the tools of
+the tests stay new. The floors of the frameworks are tested by `make test-hosts`.
 """
 
 import re
@@ -20,7 +20,9 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / ".venv-lowest"
 PROJECTS = tuple(sorted(ROOT.glob("packages/*/pyproject.toml")))
-REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(\[[\w,-]+\])?([>=]=(?P<floor>[\w.]+))?")
+REQUIREMENT = re.compile(
+    r"(?P<name>[\w.-]+)(\[[\w,-]+\])?([>=]=(?P<floor>[\w.]+))?(; python_version >= '[\d.]+')?"
+)
 
 
 def floors() -> dict[str, str]:

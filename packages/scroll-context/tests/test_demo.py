@@ -41,14 +41,14 @@ def test_the_demonstration_from_end_to_end(tmp_path: Path) -> None:
         "the user says: yes",
         "folded",
         "evicted",
-        "the index rolled up",
+        "the index has merged lines",
         "SIGKILL",
         "the last one as B",
         "had not returned when the process ended",
         "none of them twice",
         "expand to the same bytes",
         "scroll explain",
-        "repeated prefix",
+        "repeats the cached prefix",
         "hash chain",
     ):
         assert promised in done.stdout
@@ -72,7 +72,7 @@ def test_a_false_claim_fails_the_demonstration(monkeypatch: pytest.MonkeyPatch) 
     result = CliRunner().invoke(app, ["demo", "--fast"])
     assert result.exit_code == 1
     assert (
-        "✗  the view stayed within" in result.stdout and "✗  no request was over" in result.stdout
+        "✗  the view stayed within" in result.stdout and "✗  no request exceeded" in result.stdout
     )
     assert "2 claims are false" in result.stderr
 

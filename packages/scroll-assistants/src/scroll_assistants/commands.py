@@ -67,7 +67,7 @@ reach_option = click.option(
     type=click.Choice(["task", "all"]),
     default="task",
     show_default=True,
-    help="Reach the project that the assistant works in, or the whole store.",
+    help="Let the assistant read only its own project, or the complete store.",
 )
 tokens_option = click.option(
     "--tokens",
@@ -83,7 +83,7 @@ keep_option = click.option(
     type=click.IntRange(0, 36_500),
     metavar="DAYS",
     default=0,
-    help="For Claude Code: keep its transcripts for so many days, instead of 30.",
+    help="For Claude Code: keep its transcripts for this many days instead of 30.",
 )
 
 
@@ -267,7 +267,7 @@ MCP_TOKEN = "SCROLL_MCP_TOKEN"
     type=click.Choice(["task", "all"]),
     default="task",
     show_default=True,
-    help="Reach this project only, or the whole store.",
+    help="Let clients read only this project, or the complete store.",
 )
 @click.option(
     "--retention",
@@ -369,7 +369,7 @@ def mcp(
     help="How often to check the files if the system does not report changes.",
 )
 @click.option("--once", is_flag=True, help="Record new messages and exit.")
-@click.option("--keep-secrets", is_flag=True, help="Do not replace keys and tokens by markers.")
+@click.option("--keep-secrets", is_flag=True, help="Do not replace keys and tokens with markers.")
 @click.option(
     "--mine", is_flag=True, help="The FILEs are your own history: the user in them is you."
 )

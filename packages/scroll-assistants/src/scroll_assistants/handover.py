@@ -33,8 +33,8 @@ Query = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
 
 # The number of events that are read from the session to continue.
 READ_EVENTS = 400
-# Standing instructions are searched for in so many user turns, among the newest events of at most
-# so many sessions.
+# Standing instructions are searched for in this many user turns, among the newest events of at most
+# this many sessions.
 READ_TURNS = 600
 NEWEST = 12_000
 SESSIONS = 100

@@ -230,11 +230,13 @@ class EarlierWork(msgspec.Struct, frozen=True, omit_defaults=True):
         sessions = sum(topic.sessions for topic in self.topics)
         instructions = sum(not standing.stance for standing in self.standing)
         preferences = len(self.standing) - instructions
-        others = f" and {preferences:,} preferences" if preferences else ""
-        return (
-            f"started from {sessions:,} earlier sessions "
-            f"and {instructions:,} standing instructions{others}"
-        )
+        counts = {
+            "earlier session": sessions,
+            "standing instruction": instructions,
+            "preference": preferences,
+        }
+        parts = [f"{n:,} {name}{'' if n == 1 else 's'}" for name, n in counts.items() if n]
+        return f"started from {', '.join(parts)}"
 
 
 class EntryTopic(msgspec.Struct, frozen=True, array_like=True):
@@ -431,7 +433,7 @@ def _has_shape(value: object, shape: Any) -> bool:
 
 
 _BLANKS: dict[Any, Any] = {str: "", int: 0, float: 0.0}
-"""What stands for a required field that cannot be read."""
+"""The value of a required field that cannot be read."""
 
 
 def _readable_fields(struct: type[_T], value: object) -> _T:

@@ -31,7 +31,7 @@ lost and what to do next.
 
 
 class ScrollError(Exception):
-    """The root of the tree; `except ScrollError` catches all of Scroll's own errors and no others.
+    """The base of the tree; `except ScrollError` catches all of Scroll's own errors and no others.
 
     >>> from scroll_context import ScrollError, Store
     >>> try:
@@ -53,7 +53,7 @@ class UnreadableMessages(BadInput):
 
     def __init__(self, file: str, good: int, bad: int, faults: tuple[tuple[int, str], ...]) -> None:
         plural = "message cannot" if bad == 1 else "messages cannot"
-        self.summary = f"{bad:,} {plural} be read, so nothing of this file was imported"
+        self.summary = f"{bad:,} {plural} be read, so this file was not imported"
         self.good = good
         self.bad = bad
         self.faults = faults

@@ -145,7 +145,7 @@ class Excerpt(msgspec.Struct, frozen=True):
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened, before it has an address.
+    """An event that is not recorded yet, so it has no seq.
 
     >>> from scroll_context import Draft, Store
     >>> with Store("notes.scroll", create=True) as store:
@@ -234,10 +234,10 @@ class Event(Draft, frozen=True, kw_only=True):
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """Which events a reader may reach.
+    """The events that a reader may read.
 
-    A field that is None does not restrict; all None is the whole store. A project may have several
-    tasks.
+    A field that is None does not restrict; without any, the grant covers the complete store. A
+    project may have several tasks.
 
     >>> from scroll_context import Draft, Grant, Store
     >>> with Store("notes.scroll", create=True) as store:
@@ -262,7 +262,7 @@ class Grant(msgspec.Struct, frozen=True):
         return tasks is None or event.task_id in tasks
 
     def labels(self) -> list[tuple[str, tuple[str, ...]]]:
-        """The fields that restrict, by name, each with the texts that it permits."""
+        """The restricting fields by name, each with the values that it permits."""
         fields: dict[str, str | tuple[str, ...] | None] = {
             "session_id": self.session_id,
             "agent_id": self.agent_id,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from scroll_context.folders import state_folder
 
-# A longer list is not read: nobody works in so many folders.
+# A longer list is not read: nobody works in this many folders.
 _MOST_BYTES = 4 << 20
 # The constants of statx(2).
 _HERE, _NO_LINK, _BIRTH = -100, 0x100, 0x800

@@ -59,10 +59,10 @@ class Stats(msgspec.Struct, frozen=True):
 
 
 class Store:
-    """Owns the three parts of a store. Use as a context manager, or call close().
+    """An open store: log, payloads and search index. Use it as a context manager, or call close().
 
-    One that is opened as `read_only` refuses every append and finishes nothing that another process
-    left undone; only its search index may catch up with the log.
+    A store that is opened as `read_only` refuses every append and does not finish work that another
+    process left; only its search index may catch up with the log.
 
     >>> from scroll_context import Draft, Store
     >>> with Store("notes.scroll", create=True) as store:

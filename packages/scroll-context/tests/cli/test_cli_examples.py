@@ -81,7 +81,8 @@ def workplace(
     monkeypatch.setenv("SCROLL_STORE", str(tmp_path / "trip"))
     monkeypatch.chdir(tmp_path)
     shutil.copy(trip, "chat.jsonl")
-    (tmp_path / "notes").mkdir()
+    for name in ("notes", "copy", "original"):
+        (tmp_path / name).mkdir()
     shutil.copy(trip, "notes/monday.jsonl")
     Path("WhatsApp Chat with Bo.txt").write_text(
         "31/12/2025, 21:30 - Bo: Happy new year!\n31/12/2025, 21:31 - Ada: And to you.\n"

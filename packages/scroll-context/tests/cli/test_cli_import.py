@@ -98,7 +98,7 @@ def test_a_bad_line_keeps_the_whole_file_out_and_no_other_file(
     assert result.exit_code == 1
     assert f"{bad}:2: not JSON" in result.stderr
     assert f"{bad}:4: a message needs content" in result.stderr
-    assert "nothing of this file was imported" in result.stderr
+    assert "so this file was not imported" in result.stderr
     assert contents(folder) == [("good", "user", "hi")]
 
 

@@ -61,7 +61,7 @@ def evaluate(suite: Suite, options: EvalOptions, source: Path) -> None:
             except (
                 KeyboardInterrupt
             ):  # the second one: trials at work are left as they are, which loses nothing
-                note("not waiting any longer; the same command goes on from here")
+                note("not waiting any longer; the same command continues the run")
                 raise
             done.append((folder, summary))
             if stopped:
@@ -121,10 +121,10 @@ def _report_on(done: Sequence[tuple[RunFolder, Summary]], as_json: bool, stopped
             note(f"{len(faults) - 5} more in {folder.path / 'faults.json'}")
         note(f"{summary.scored} of {summary.trials} tasks scored; the run is in {folder.path}")
     if stopped:
-        note("stopped; the same command goes on where it stopped")
+        note("stopped; the same command continues the run")
         raise click.exceptions.Exit(INTERRUPTED)
     if not any(summary.trials for _, summary in done):
-        raise BadInput("there was nothing to run; see above what is wrong with the data")
+        raise BadInput("there was nothing to run; the errors in the data are listed above")
     if any(summary.unfinished for _, summary in done):
         note("some tasks could not be finished; the same command tries them again")
         raise click.exceptions.Exit(UNFINISHED)
@@ -144,7 +144,7 @@ def measure_retrieval(data: Path, splits: Sequence[str], as_json: bool) -> None:
         _print_retrieval(msgspec.to_builtins(report))
     _print_faults(report.faults)
     if not report.overall.questions:
-        raise BadInput("there was nothing to measure; see above what is wrong with the data")
+        raise BadInput("there was nothing to measure; the errors in the data are listed above")
 
 
 def _print_retrieval(found: dict[str, Any]) -> None:
@@ -200,7 +200,7 @@ def _read_report(file: Path) -> "RetrievalReport":
         return msgspec.json.decode(file.read_bytes(), type=RetrievalReport)
     except msgspec.MsgspecError as error:
         raise BadInput(
-            f"{file} is no report of `scroll eval retrieval --json` ({error})"
+            f"{file} is not a report of `scroll eval retrieval --json` ({error})"
         ) from error
 
 

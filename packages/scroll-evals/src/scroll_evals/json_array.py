@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 CHUNK = 4 << 20  # bytes read at a time
-LONGEST = 256 << 20  # characters of one element; what goes on for longer is damage
+LONGEST = 256 << 20  # characters of one element; a longer one is damaged
 
 _decode = json.JSONDecoder().raw_decode
 

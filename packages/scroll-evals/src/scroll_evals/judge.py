@@ -54,7 +54,7 @@ class JudgeCall(msgspec.Struct, frozen=True, kw_only=True):
     reply: str
     # or "judge-unreadable", or "off-scale": a grade between two, taken as the lower one
     outcome: str = "judged"
-    score: float | None = None  # None where it could not be read or is no grade
+    score: float | None = None  # None if it could not be read or is not a grade
     reason: str = ""
 
 

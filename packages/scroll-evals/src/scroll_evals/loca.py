@@ -51,7 +51,7 @@ CELL_SECONDS = 1_800.0  # a call takes seconds, and cells loop over them
 GENERATION_SECONDS = (
     1_800.0  # the largest environments are gigabytes and take many minutes to generate
 )
-TELL_SECONDS = 30.0  # between two signs of life while that goes on
+TELL_SECONDS = 30.0  # between two progress lines during the generation
 REMINDERS = 2  # for a model that ends with plain text
 SESSION = "loca"
 

@@ -179,7 +179,7 @@ def install(folder: Path, todo: tuple[InstallStep, ...], tell: Tell) -> None:
         fault = _run(step, folder, log, tell)
         if fault and not step.optional:
             raise BadInput(
-                f"{step.says} failed: {fault}\nThe whole log is {log}. Run the command again to go on from here, or "
+                f"{step.says} failed: {fault}\nThe complete log is {log}. Run the command again to continue, or "
                 "name a Python that can run the server already."
             )
         if fault:

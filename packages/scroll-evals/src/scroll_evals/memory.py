@@ -188,7 +188,9 @@ class MemorySuite:
     def release(self, group: str, work: Path) -> None:
         self._shared[group].context = None
         folder = _history_folder(work, group)
-        gone = folder.with_name(folder.name + ".gone")  # half of a store is never taken for one
+        gone = folder.with_name(
+            folder.name + ".gone"
+        )  # an incomplete store is never mistaken for a complete one
         shutil.rmtree(gone, ignore_errors=True)
         if (folder / _READY).exists():
             folder.rename(gone)

@@ -124,7 +124,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     unfinished: int
     scores: Scores
     outcomes: dict[str, int]
-    faults: dict[str, int]  # by outcome; the whole of them is in faults.json
+    faults: dict[str, int]  # by outcome; faults.json has all of them
     medians: dict[str, float]  # of the metrics, over all trials that ended
     agent: Spending
     judging: Spending

@@ -86,7 +86,7 @@ def gateway(
     store: Place,
     as_json: bool,
 ) -> None:
-    """Keep the conversations of any program within a window.
+    """Keep the requests of any program within a token window.
 
     The gateway listens on 127.0.0.1 and forwards requests to one provider. Messages that no longer
     fit the window are folded or moved to an index, and everything is recorded in the store.
@@ -186,7 +186,7 @@ def _summary(sums: "Sums") -> str:
 def wrap(
     assistant: str, arguments: tuple[str, ...], upstream: str | None, window: int, store: Place
 ) -> None:
-    """Run a coding assistant under a gateway of its own.
+    """Run a coding assistant behind its own gateway.
 
     Put options of this command before the assistant's name, and the assistant's own options after
     it. The gateway stops when the assistant exits. The assistant's files are not changed: the

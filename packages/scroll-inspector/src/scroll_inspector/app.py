@@ -474,7 +474,7 @@ class Inspector:
         """A picture. What it is, its first bytes say, not what was recorded with it."""
         event = self.event_at(request.path_params["seq"])
         if event.payload is None or not self.is_image(event):
-            raise HTTPException(404, "This event is no picture.")
+            raise HTTPException(404, "This event is not a picture.")
         data = self.store.payloads.read(event.payload.digest)
         media = next((kind for magic, kind in IMAGES.items() if data.startswith(magic)), None)
         if media is None:

@@ -142,7 +142,7 @@ def init(url: str, max_bytes: int | None, as_json: bool) -> None:
 )
 @json_option
 def grant(url: str, role: str, read_only: bool, erase: bool, revoke: bool, as_json: bool) -> None:
-    """Let a role of the server use a store. This replaces the role's previous rights.
+    """Let a database role use a store. This replaces the role's previous rights.
 
     \b
     Examples:
@@ -212,7 +212,7 @@ def snapshot(url: str, as_json: bool) -> None:
     metavar="SECONDS",
     default=3600.0,
     show_default=True,
-    help="How long an object may wait for its event.",
+    help="Keep newer objects, whose event may still arrive.",
 )
 @dry_run_option
 @yes_option

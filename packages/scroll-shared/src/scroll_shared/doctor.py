@@ -122,7 +122,7 @@ def _durability(server: Server) -> Finding:
     text = (
         f"synchronous standby: {standby}"
         if standby
-        else "no synchronous standby: what is safe is on one disk"
+        else "no synchronous standby: acknowledged events are on one disk only"
     )
     return Finding("durability", True, text)
 

@@ -143,7 +143,7 @@ class Bucket:
         except (faults.PermissionDeniedError, faults.UnauthenticatedError) as error:
             raise StoreReadOnly(
                 f"the object store refuses to {action} objects below {self.url}; nothing was lost. "
-                "Check the credentials in the environment and what they permit."
+                "Check the credentials in the environment and their permissions."
             ) from error
         except (faults.BaseError, ValueError) as error:
             raise StoreUnreachable(

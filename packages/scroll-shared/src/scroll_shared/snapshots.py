@@ -58,11 +58,11 @@ _STAGE = ".snapshot-"
 _PIECE = 1 << 20
 # In bytes. The server accepts no body of nearly this size.
 _LONGEST_FRAME = 32 << 20
-# So many rows, or so many bytes, are checked and written at once.
+# This many rows, or this many bytes, are checked and written at once.
 _PAGE_ROWS = 2_000
 _PAGE_BYTES = 32 << 20
 _INDEX_FILE = re.compile(r"index/v\d{1,6}/[A-Za-z0-9_-][A-Za-z0-9_.-]{0,100}")
-# An index may have so many bytes, and four times those of the events.
+# An index may have this many bytes, and four times those of the events.
 _INDEX_BYTES = 64 << 20
 
 

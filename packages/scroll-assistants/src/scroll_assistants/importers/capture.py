@@ -67,7 +67,7 @@ WAIT = 0.1
 # The size of a batch in a run with a budget.
 BATCH_EVENTS = 500
 BATCH_BYTES = 4 << 20
-# A file is recognised by so many bytes before the position.
+# A file is recognised by this many bytes before the position.
 _TAIL = 512
 # The number of tool calls of a session that are remembered because they may still get a result.
 _CALLS = 200

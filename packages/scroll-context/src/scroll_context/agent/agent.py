@@ -157,7 +157,7 @@ class Agent(Generic[T]):
     # running -------------------------------------------------------------------------------------
 
     def run(self, message: str | None = None, *, media: Sequence[Media] = ()) -> Run[T]:
-        """Work on a message of the user or, without one, continue where the session stopped."""
+        """Work on a user message or, without one, continue where the session stopped."""
         self._stop.clear()
         return self._run(message, media)
 

@@ -26,11 +26,11 @@ from scroll_context.cli.output import Command, echo, note, print_document, utf8,
 @store_option
 @json_option
 def brief(prompt: str, tokens: int, narrowing: Narrowing, store: Place, as_json: bool) -> None:
-    """Show the few earlier events that bear on a prompt.
+    """Show the few earlier events that are relevant to a prompt.
 
-    This is what an assistant is offered with the prompt after `scroll install`. Nothing is printed
-    if nothing bears on it, as for most prompts. Files, commands and errors that the prompt names
-    are looked up in earlier tool calls. No model is asked.
+    After `scroll install`, an assistant gets the same text with the prompt. For most prompts no
+    earlier event is relevant, and nothing is printed. Files, commands and errors that the prompt
+    names are looked up in earlier tool calls. No model is called.
 
     \b
     Examples:
@@ -54,6 +54,6 @@ def brief(prompt: str, tokens: int, narrowing: Narrowing, store: Place, as_json:
         )
         return
     if not offer.text:
-        note("nothing in this store bears on that prompt")
+        note("nothing in this store is relevant to that prompt")
         return
     echo(visible(offer.text))

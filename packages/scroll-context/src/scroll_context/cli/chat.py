@@ -155,7 +155,7 @@ class Chat:
                 if last.strip():
                     self._tell(f"  {who}: {one_line(without_headline(last), RECALLED)}")
             if messages[-1].role == "user" or messages[-1].metadata.get("cut"):
-                self._tell("  its last turn was not finished; say how to go on")
+                self._tell("  its last turn was not finished; say how to continue")
 
     def loop(self) -> None:
         """Read, answer, until the user leaves."""

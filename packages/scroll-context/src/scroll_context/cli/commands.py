@@ -56,7 +56,7 @@ COMMANDS = {
         "repl": ("kernel:repl", "Run Python in the jailed kernel yourself."),
     },
     "Assistants": {
-        "brief": ("brief:brief", "Show the few earlier events that bear on a prompt."),
+        "brief": ("brief:brief", "Show the few earlier events that are relevant to a prompt."),
         "project": (
             "project:project",
             "Show the project that a folder belongs to, or join two clones.",

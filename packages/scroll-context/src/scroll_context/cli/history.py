@@ -335,7 +335,7 @@ def print_explanation(explanation: "Explanation", full: bool) -> None:
     echo(f"context {explanation.context}: about {explanation.tokens:,} tokens{window}{counted}")
     if explanation.verified and explanation.is_layout:
         echo(
-            "verified: the host sent these of its own messages, folded and placed like this",
+            "verified: the host sent these messages, folded and placed like this",
             colour="green",
         )
         if explanation.sent:

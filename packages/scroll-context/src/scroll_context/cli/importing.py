@@ -95,7 +95,7 @@ def _known_format(
     default="",
     help="Like --session, but may add to a session that another source began.",
 )
-@click.option("--keep-secrets", is_flag=True, help="Do not replace keys and tokens by markers.")
+@click.option("--keep-secrets", is_flag=True, help="Do not replace keys and tokens with markers.")
 @click.option(
     "--mine", is_flag=True, help="The files are your own history: the user in them is you."
 )

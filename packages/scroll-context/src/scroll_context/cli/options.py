@@ -146,7 +146,7 @@ store_option = click.option(
     metavar="DIR",
     type=parse_place,
     default=default_store,
-    show_default="your own: ~/.scroll, or your folder for application data",
+    show_default="~/.scroll, or your folder for application data",
     callback=_chosen_store,
     help="The directory of the store, or its postgresql:// address.",
 )

@@ -62,7 +62,7 @@ CELL = 200
 
 
 @click.command(cls=Command)
-@click.argument("query")
+@click.argument("words", metavar="QUERY...", nargs=-1, required=True)
 @click.option(
     "-k",
     type=click.IntRange(1, 1000),
@@ -79,7 +79,7 @@ CELL = 200
 @store_option
 @json_option
 def search(
-    query: str,
+    words: tuple[str, ...],
     k: int,
     narrowing: Narrowing,
     kind: tuple[str, ...],
@@ -93,7 +93,8 @@ def search(
     """Find events by their words, best first.
 
     Events that have more of the words, and rarer ones, come first. "phrases", prefix*, AND, OR and
-    NOT narrow the search. No query is a syntax error.
+    NOT narrow the search. Every query is valid. Quote it if it has characters that your shell
+    treats specially.
 
     \b
     Examples:
@@ -102,6 +103,7 @@ def search(
       scroll search budget --from 2026-02-01 --to 2026-02-28
       scroll search allergy --session trip-2
     """
+    query = utf8(" ".join(words))
     with open_store(store) as opened:
         place = narrowing.resolve(opened.log)
         # If the index is unavailable, the search itself says why.
@@ -111,7 +113,7 @@ def search(
         ):
             opened.index.catch_up(progress=bar)
         hits = opened.index.search(
-            utf8(query),
+            query,
             k=k,
             session_id=place.session,
             agent_id=place.agent,

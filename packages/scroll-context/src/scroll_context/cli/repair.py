@@ -50,7 +50,7 @@ def repair(
         confirm(f"Replace the log of {folder} by a new one and keep the old file?", yes=yes)
         report = _rebuild_log(folder)
     if is_index_due and not dry_run:
-        # Nothing is lost, so nobody is asked.
+        # Nothing can be lost, so no confirmation is needed.
         indexed = _rebuild_index(store)
     if as_json:
         print_document({**_fields(report), "indexed_seq": indexed})

@@ -77,7 +77,7 @@ class Watch:
         self._arrived = ""
         # What arrived of it before the provider failed; an attempt after that begins again.
         self._repeated = ""
-        # What may be the headline of a reply that is still being written.
+        # Text that may become the headline of a reply that is still being written.
         self._held = ""
         self._open_line = False
         # A call that outlived its cell may end while the next reply is written.

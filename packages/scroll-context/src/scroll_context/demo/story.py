@@ -1,4 +1,4 @@
-"""The demonstration, act by act. Everything in it is real but the words of the model, and every
+"""The demonstration, act by act. Everything in it is real except the words of the model, and every
 claim is checked.
 
 A tour through Portugal is planned in a window that holds a fraction of it. What leaves the view is
@@ -72,14 +72,14 @@ class Stage:
         self._python = Syntax("", "python", theme="ansi_dark", background_color="default")
 
     def act(self, title: str, *lines: str) -> None:
-        """A new section, and a few lines that say what is to be seen in it."""
+        """A new section, and a few lines that introduce it."""
         self._console.print()
         self._console.print(Rule(Text(title, style="bold"), align="left", style="cyan"))
         for line in lines:
             self.line(line, "cyan", 0.3)
 
     def says(self, who: str, text: str) -> None:
-        """What the user asks, or the agent answers."""
+        """A message of the user or of the agent."""
         first, *others = textwrap.wrap(text, WIDTH - 6)
         self._console.print(
             Text.assemble((f"{who:<6}", "bold green" if who == "user" else "bold magenta"), first)
@@ -100,7 +100,7 @@ class Stage:
             self.fact(f"│ {line}", "dim")
 
     def bar(self, label: str, tokens: int) -> None:
-        """How full the window was, with the mark above which something leaves."""
+        """How full the window was, with the high mark."""
         full, high = round(BAR * min(tokens / WINDOW, 1)), round(BAR * Budget(WINDOW).high)
         empty = "".join("┊" if at == high else "░" for at in range(full, BAR))
         cells = "█" * full + empty
@@ -163,11 +163,11 @@ class Story:
         with Store(self.folder) as store:
             self.on_after_the_kill(store)
             self.what_the_model_saw(store, asked_at)
-            self.the_sums(store)
+            self.totals(store)
         return self.stage.failures
 
     def ask(self, agent: Agent, message: str | None, show: Callable[[Store, Event], None]) -> str:
-        """Let the agent answer, while everything that it records is witnessed and shown."""
+        """Let the agent answer, and show everything that it records."""
         store = agent.session.store
 
         def on_event(event: Event) -> None:
@@ -183,20 +183,20 @@ class Story:
         return answer
 
     def show_cell(self, store: Store, event: Event) -> None:
-        """A cell, what its calls brought, and what it printed."""
+        """A cell, the results of its calls, and its output."""
         if event.kind == Kind.CELL:
             self.stage.cell(event)
         elif event.kind == Kind.OBSERVATION:
             for call in store.log.span(event.reply_to or event.seq, event.seq):
                 if call.kind == Kind.TOOL_RESULT and call.name.startswith(("search", "find")):
                     size = len(store.log.text(call).encode())
-                    self.stage.fact(f"→ {call.name}: {size:,} bytes, kept whole at seq {call.seq}")
+                    self.stage.fact(f"→ {call.name}: {size:,} bytes, recorded at seq {call.seq}")
             self.stage.printed(event.content)
         elif event.kind == Kind.EVICTION:
             self.stage.fact(f"↓ {event.content}")
 
     def show_step(self, _: Store, event: Event) -> None:
-        """A step as one line: what it did, and how full the window was when the model was asked."""
+        """A step as one line: its action, and how full the window was at its request."""
         if event.kind == Kind.EVICTION:
             plan = EvictionPlan.from_metadata(event.metadata)
             self.folded += len(plan.folded)
@@ -222,7 +222,7 @@ class Story:
     def import_the_past(self, store: Store) -> None:
         self.stage.act(
             "1  A history",
-            "Months ago a traveller talked about a trip. Three conversations, imported:",
+            "Months ago, a traveller planned a trip. These three conversations are imported:",
         )
         imported = import_file(
             store,
@@ -240,7 +240,7 @@ class Story:
         stage, log = self.stage, agent.session.store.log
         stage.act(
             "2  Bind, recall, compute",
-            "The model writes cells. Only what they print enters its view.",
+            "The model writes cells. Only their printed output enters its view.",
         )
         answer = self.ask(agent, script.FIRST, self.show_cell)
         events = list(agent.session.events())
@@ -256,7 +256,7 @@ class Story:
             f"{bulk:,} bytes of results are in variables; {printed:,} bytes were shown",
             printed * 20 < bulk,
         )
-        stage.check("cheapest economy fare, by what was said at seq 5", cheapest in answer)
+        stage.check("cheapest economy fare, as the user asked at seq 5", cheapest in answer)
         booked = [flight["item"] for flight in self.office.entries]
         stage.check("the flight is booked once", booked == [f"flight {cheapest}"])
 
@@ -270,7 +270,7 @@ class Story:
         self.ask(agent, script.SECOND, self.show_step)
         index = explain(store, store.log.last_seq()).messages[1].text.splitlines()
         stage.line(
-            "What the model now sees of its earlier work, oldest and coarsest first:", "cyan"
+            "The index of earlier work that the model now sees, coarsest lines first:", "cyan"
         )
         for line in [line for line in index if line.startswith("- seq")][:5]:
             stage.fact(line, "dim")
@@ -279,15 +279,15 @@ class Story:
         claim = f"{self.folded} results folded, {self.evicted} steps evicted"
         stage.check(claim, self.folded > 0 < self.evicted)
         rolled_up = any(re.match(r"- seq [^:]+\(\d+\):", line) for line in index)
-        stage.check("the index rolled up: one line stands for several steps", rolled_up)
+        stage.check("the index has merged lines: one line covers several steps", rolled_up)
 
     def what_was_evicted(self, agent: Agent) -> int:
         """A question whose answer is in no variable and no longer in view; returns the seq of its
         first request.
         """
         stage, store = self.stage, agent.session.store
-        explained = "The rows are in no variable any more. The index says where they stand."
-        stage.act("4  A question about what left", explained)
+        explained = "No variable holds the rows any more. The index names their seqs."
+        stage.act("4  A question about evicted results", explained)
         start = store.log.last_seq()
         answer = self.ask(agent, script.THIRD, self.show_cell)
         asked = next(
@@ -301,7 +301,7 @@ class Story:
         stage.check("the answer is right", f"{second['name']}, {second['price_chf']} CHF" in answer)
         request_text = canonical(explain(store, asked).messages).decode()
         stage.check(
-            "and it was nowhere in the view when the question came",
+            "and it was not in the view when the question came",
             second["name"] not in request_text,
         )
         return asked
@@ -343,7 +343,7 @@ class Story:
                     stage.cell(event)
                 elif event.kind == Kind.TOOL_RESULT:
                     stage.fact(f"→ book: {event.content}")
-        killed = f"SIGKILL while it waited for booking {SLOW_AT} of {len(world.towns())}"
+        killed = f"SIGKILL while it was waiting for booking {SLOW_AT} of {len(world.towns())}"
         stage.fact(f"process {child.pid}: {killed}", "bold red")
         stage.check(
             "the process is dead, in the middle of a cell",
@@ -363,7 +363,7 @@ class Story:
                 for event in reversed(store.log.tail(9, session_id=SESSION))
                 if event.kind == Kind.NOTICE
             )
-            stage.line("Resumed from the log. What the model is told:", "cyan")
+            stage.line("Resumed from the log. The model is told:", "cyan")
             stage.printed(notice.content)
             answer = self.ask(
                 Agent(session, script.model(script.after_the_kill())), None, self.show_cell
@@ -372,7 +372,7 @@ class Story:
                 "import json; print(json.dumps(flights))"
             ).printed
             same = msgspec.json.decode(cell) == self.flights
-            stage.check("`flights`, bound two processes ago, is there, row for row", same)
+            stage.check("`flights`, bound two processes ago, is restored, every row", same)
             items, rooms = [entry["item"] for entry in self.office.entries], len(world.towns())
             once = (
                 len(items) == len(set(items)) == rooms + 1
@@ -408,7 +408,7 @@ class Story:
         """`scroll explain`, in short."""
         stage = self.stage
         stage.act(
-            "6  What did the model see, and why?",
+            "6  One request, explained",
             f"scroll explain {asked_at}   (the question about Porto)",
         )
         explanation = explain(store, asked_at)
@@ -432,16 +432,16 @@ class Story:
             stage.fact(f"  why: plan {left[-1].plan}, {left[-1].reason}", "dim")
             stage.fact(f"  now: {left[-1].now}", "dim")
         stage.check(
-            "rebuilt from the log, the request has the hash that was recorded", explanation.verified
+            "the request, rebuilt from the log, has the recorded hash", explanation.verified
         )
 
-    def the_sums(self, store: Store) -> None:
+    def totals(self, store: Store) -> None:
         """What it cost, beside what it would have cost to keep everything in the prompt.
 
         All from the log.
         """
         stage = self.stage
-        stage.act("7  The sums")
+        stage.act("7  Totals")
         events = list(lineage(store, SESSION))
         spent = accounts(events)
         sizes, bulk = without_eviction(events, store)
@@ -451,18 +451,18 @@ class Story:
                 f"{spent.input_tokens:,}",
                 f"largest {spent.largest:,}",
             ),
-            ("the same, had nothing been evicted", f"{sum(sizes):,}", f"largest {max(sizes):,}"),
-            ("and with tool results in the prompt", f"{sum(bulk):,}", f"largest {max(bulk):,}"),
+            ("the same without evictions", f"{sum(sizes):,}", f"largest {max(sizes):,}"),
+            ("without evictions, with all results", f"{sum(bulk):,}", f"largest {max(bulk):,}"),
             (
-                "of the input, repeated prefix",
+                "input that repeats the cached prefix",
                 f"{spent.reuse:.0%}",
-                f"in spite of {spent.evictions} evictions",
+                f"with {spent.evictions} evictions",
             ),
         ):
             stage.fact(f"{name:<36}{value:>11}  {remark}", "")
         verdict = verify(store.log)
-        stage.check(f"no request was over the window of {WINDOW:,} tokens", spent.largest <= WINDOW)
-        stage.check(f"the hash chain over all {verdict.events:,} events holds", not verdict.bad)
+        stage.check(f"no request exceeded the window of {WINDOW:,} tokens", spent.largest <= WINDOW)
+        stage.check(f"the hash chain over all {verdict.events:,} events is intact", not verdict.bad)
 
 
 def without_eviction(events: list[Event], store: Store) -> tuple[list[int], list[int]]:

@@ -83,12 +83,12 @@ def field_spans(data: bytes) -> dict[str, Span]:
     for name, value in values.items():
         key = _NAME.match(data, position)
         if key is None or decode(key[1]) != name:
-            raise UnreadableBody("a JSON object with a key that stands in it twice")
+            raise UnreadableBody("a JSON object with a repeated key")
         spans[name] = Span(key.end(), key.end() + len(memoryview(value)))
         comma = _COMMA.match(data, spans[name].end)
         position = comma.end() if comma else spans[name].end
     if data[_after_space(data, position) : _after_space(data, position) + 1] != b"}":
-        raise UnreadableBody("a JSON object with a key that stands in it twice")
+        raise UnreadableBody("a JSON object with a repeated key")
     return spans
 
 

@@ -96,9 +96,9 @@ def import_file(
 
     `session_id`, `agent_id`, `task_id` and `kind` apply to messages without their own. Imported
     events can be searched at once; `store.index.catch_up()` indexes them now instead of at the
-    first search. Nothing in the file counts as words of the user of this store, unless `mine` says
-    that it is their own history, or `me` names the user among several speakers. Raises BadInput if
-    nothing was imported.
+    first search. Nothing in the file counts as the user's own words, unless `mine` says that it is
+    their own history, or `me` names the user among several speakers. Raises BadInput if nothing was
+    imported.
 
     >>> from pathlib import Path
     >>> from scroll_context import Store, import_file

@@ -122,7 +122,7 @@ def _utf8_lines(file: io.BufferedReader, offset: int, lines: int) -> Iterator[Li
             while raw and not raw.endswith(b"\n"):
                 raw = file.readline(1 << 20)
                 offset += len(raw)
-            yield Fault(number, f"longer than {LONGEST_LINE >> 20} MiB; this is no message", offset)
+            yield Fault(number, f"longer than {LONGEST_LINE >> 20} MiB; not a message", offset)
             continue
         try:
             text = raw.decode().strip()
@@ -145,7 +145,7 @@ def _wide_lines(file: io.BufferedReader, encoding: str) -> Iterator[Line | Fault
                     while text and not text.endswith("\n"):
                         text = wrapped.readline(1 << 20)
                     size = f"{LONGEST_WIDE_LINE >> 20} Mi characters"
-                    yield Fault(number, f"longer than {size}; this is no message", file.tell())
+                    yield Fault(number, f"longer than {size}; this is not a message", file.tell())
                     continue
                 text = text.strip()
                 if text:

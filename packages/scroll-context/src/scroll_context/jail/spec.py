@@ -187,10 +187,10 @@ _SYSTEM = (
     "/dev/urandom",
 )
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-# A name costs at most so many bytes, however small its file.
+# A name costs at most this many bytes, however small its file.
 _NAME_BYTES = 4096
 _PREFIX = "scroll-kernel-"
-# A folder may be unlocked for so many seconds after its creation.
+# A folder may be unlocked for this many seconds after its creation.
 _YOUNG = 60.0
 
 

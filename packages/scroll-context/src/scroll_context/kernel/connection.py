@@ -147,7 +147,7 @@ MOST_SEQS = 100_000
 _MAX_REFUSALS = 1000
 # The time for all calls together that still run when the worker is closed.
 _LAST_SECONDS = 0.5
-# Arguments of so many bytes cannot do any harm.
+# Arguments of this many bytes cannot do any harm.
 _SMALL = 1_024
 _arguments = msgspec.msgpack.Decoder(tuple[tuple[Any, ...], dict[str, Any]], ext_hook=revive)
 

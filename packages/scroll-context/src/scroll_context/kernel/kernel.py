@@ -71,7 +71,7 @@ _SAVE_SECONDS = 60.0
 # How many of the names that a cell bound, changed, deleted or read its result has.
 _MOST_NAMES = 500
 _NOTHING = Done(0, None, (), (), (), (), ())
-# The pickles of one save may take so many times the memory of a worker.
+# The pickles of one save may take this many times the memory of a worker.
 _PICKLES = 4
 # The pause between two requests to stop, when closing.
 _AGAIN_SECONDS = 0.05

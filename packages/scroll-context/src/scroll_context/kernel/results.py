@@ -252,9 +252,9 @@ _NAME_CHARS = 60
 
 
 LONG_CELL = 2.0
-"""From so many seconds on, the observation of a cell without calls has its time."""
+"""From this many seconds on, the observation of a cell without calls includes its time."""
 EQUAL_LINES = 4
-"""From so many equal lines in a row on, they are shown as one line with a count."""
+"""From this many equal lines in a row on, they are shown as one line with a count."""
 
 
 def observation(result: CellResult, tool_calls: int = 0) -> str:

@@ -40,7 +40,7 @@ _logger = logging.getLogger("scroll_context.journal")
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
-    """The amounts that one session may record. The defaults stop a runaway, not a long life.
+    """How much one session may record. The defaults stop a runaway session, not a long one.
 
     >>> from scroll_context import Quota, Session, SessionOptions, Store
     >>> from scroll_context.errors import QuotaReached
@@ -245,8 +245,8 @@ class Journal:
                 raise BadInput(
                     f"the source key {event.source_key[:80]!r} belongs to seq {event.seq} of "
                     f"session {event.session_id[:80]!r}, so nothing was recorded under it in "
-                    f"session {self.session_id[:80]!r}. Use another key: each names one event of "
-                    "the whole store."
+                    f"session {self.session_id[:80]!r}. Use another key: a key names one event of "
+                    "the complete store."
                 )
         return append.events
 

@@ -52,10 +52,10 @@ def connect(
     `base_url` is any server that speaks OpenAI's chat completions (vLLM, Ollama, llama.cpp and so
     on); `scripted:FILE` plays a JSON script. Keys come from `api_key` or the provider's usual
     environment variable; a server at a `base_url` gets only the key given here. `window` is the
-    context window in tokens: without it, what is known of the model is taken, else
-    `DEFAULT_WINDOW`. Pass it for self-hosted models, whose server sets it. A reply that failed for
-    now (the provider was busy, or the connection broke) is asked for up to `retries` times more,
-    with growing waits; `on_retry` is called before each (see `with_retries`).
+    context window in tokens: without it, the known window of the model is used, or else
+    `DEFAULT_WINDOW`. Pass it for self-hosted models, whose server sets it. A request that fails
+    temporarily (the provider is busy, or the connection broke) is repeated up to `retries` times,
+    with increasing delays; `on_retry` is called before each (see `with_retries`).
 
     >>> from scroll_context import connect
     >>> model = connect("openai:qwen3", base_url="http://127.0.0.1:8000/v1", window=32_000)

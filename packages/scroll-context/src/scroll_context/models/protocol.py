@@ -42,7 +42,7 @@ _logger = logging.getLogger("scroll_context.models")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How to generate. A field that is None is left to the provider.
+    """Generation settings. A field that is None is left to the provider.
 
     >>> from scroll_context import Agent, ScriptedModel, Session, Settings, Store
     >>> model = ScriptedModel(["Lisbon."])

@@ -59,7 +59,7 @@ def quarter_of_characters(text: str) -> int:
 
 
 class ScriptedModel:
-    """Plays a script. `pace` seconds between pieces of streamed text make it worth watching.
+    """A model that plays a script. `pace` is the pause in seconds between pieces of streamed text.
 
     >>> from scroll_context import Agent, ScriptedModel, Session, Store
     >>> model = ScriptedModel(["Lisbon.", lambda request: f"{len(request.messages)} messages"])

@@ -381,7 +381,7 @@ def as_model_error(error: Exception, name: str, secret: str = "") -> ModelError:
         )
     if isinstance(error, foreign_errors.ModelAuthenticationError):
         return ModelRefused(
-            f"{where} refused the credentials: {text}. Check the API key and what it may use."
+            f"{where} refused the credentials: {text}. Check the API key and its permissions."
         )
     if isinstance(error, foreign_errors.ModelNotFoundError):
         return ModelRefused(

@@ -43,7 +43,7 @@ class Cells:
 
     @contextlib.contextmanager
     def under_way(self) -> Iterator[None]:
-        """A cell is run within this, or is about to: `interrupt_soon` waits for it."""
+        """A context in which a cell runs or is about to run; `interrupt_soon` waits for it."""
         token = object()
         self._under_way.add(token)
         try:
@@ -103,7 +103,7 @@ class Cells:
         return self._journal.append(draft, body=body)
 
     def interrupt_soon(self) -> None:
-        """Stop the cell that is under way, also one that is about to begin. Does not wait."""
+        """Stop the current cell, or one that is about to begin. Does not wait."""
 
         def interrupt() -> None:
             while self._under_way and not self._environment.kernel.interrupt():

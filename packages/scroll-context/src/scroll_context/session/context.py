@@ -27,17 +27,16 @@ GROUP = "scroll_context.contexts"
 """The entry points of contexts that other packages offer: a name and a subclass of WindowedContext.
 """
 LONGEST_TEXT = 16 << 20
-"""Characters of one text that a view is given: more than any window takes.
+"""Characters of one text that a view gets: more than fit any window.
 
-Of a longer one it gets both ends.
+A view gets both ends of a longer text.
 """
 CROWDED_TOKENS = 4 << 20
-"""From so many tokens on, far above any window, a view is only given HELD_CHARS of each further
-text.
+"""From this many tokens on, far above any window, a view gets only HELD_CHARS of each further text.
 """
 
 ReadExcerpt = Callable[[Event, int], Excerpt]
-"""Gives the text of an event, or of a text with more than so many characters its two ends."""
+"""Returns the text of an event, or both ends of a text with more characters than the limit."""
 
 
 class Actions(msgspec.Struct, frozen=True):

@@ -303,7 +303,9 @@ class _Checkpoints:
 
 
 def explain(store: Store, seq: int, inherited: Inherited | None = None) -> Explanation:
-    """The request at `seq`, or the newest one before it in its session; `inherited` as for `Past`.
+    """Explain the request at `seq`, or the newest one before it in its session.
+
+    `inherited` is as for `Past`.
 
     >>> from scroll_context import Agent, ScriptedModel, Session, Store, explain
     >>> with Store("trip.scroll", create=True) as store, Session.open(store) as session:

@@ -31,7 +31,7 @@ _OF_THE_MACHINE = ("jail", "kernel")
 class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a session is set up.
 
-    An option that is None is as the session was recorded, or the default for a new one.
+    An option that is None keeps its recorded value, or has its default in a new session.
 
     >>> from scroll_context import Session, SessionOptions, Store, ViewBudget
     >>> options = SessionOptions(cell_timeout=30, budget=ViewBudget(high=0.7))

@@ -33,7 +33,7 @@ CUT_OFF = (
     "line above says otherwise; the calls that it had made are in the log.]"
 )
 CALL_CHARS = 200
-"""Of the arguments of a completed call, shown to a resumed model."""
+"""Characters of a completed call's arguments that a resumed model is shown."""
 LISTED_CALLS = 40
 """Completed calls that a resumed model is shown; of more, the first and the last."""
 

@@ -189,7 +189,7 @@ class Session:
         wait: float = 0.0,
         **parts: Unpack[SessionParts],
     ) -> "Session":
-        """Resume a session where it stopped, with the settings that it last worked under.
+        """Resume a session where it stopped, with its last settings.
 
         Options that are given win over the recorded ones, and hold from now on. Packages and a
         reach wider than the session take effect only if they are given again; `withheld` has those
@@ -263,7 +263,7 @@ class Session:
         return fork(self.store, self.scope.session_id, at_seq, session_id=session_id, **parts)
 
     def close(self) -> None:
-        """Save the variables, end the kernel, release the lease of the session."""
+        """Save the variables, end the kernel and release the session's lease."""
         try:
             self.environment.close()
         finally:
@@ -302,7 +302,7 @@ class Session:
     # the turn -----------------------------------------------------------------------------------
 
     def say(self, text: str, media: Sequence[Media] = ()) -> Event:
-        """Record a message of the user, with images and files if there are any."""
+        """Record a user message, with images and files if there are any."""
         if not isinstance(text, str):
             raise BadInput(
                 f"a message is text, not {type(text).__name__}: nothing was recorded. Images and "
@@ -311,7 +311,7 @@ class Session:
         # Frameworks bring subclasses of str.
         text = str(text)
         if not text.strip() and not media:
-            raise BadInput("the message is empty; say what is to be done")
+            raise BadInput("the message is empty; write a task or a question")
         self.journal.require_room()
         facts = {"media": record_media(self.journal, media, "user")} if media else {}
         return self.record(Kind.CONVERSATION, role="user", content=text, metadata=facts)
@@ -328,7 +328,7 @@ class Session:
         overflowed: bool = False,
         is_cold: bool = False,
     ) -> Layout:
-        """Bring a host's list within its window: record what is new in it, and say what to send.
+        """Record the new messages of a host's list, and return the layout that fits its window.
 
         `messages` is the complete list of the host. What it dropped, edited or rewound since the
         last time leaves the view, as an event of its own; everything stays in the log. `system` and
@@ -385,7 +385,7 @@ class Session:
         return await asyncio.to_thread(self.replied, reply, id=id, sent=sent)
 
     def replied(self, reply: Reply, *, id: str = "", sent: str = "") -> Event:
-        """Record what the model answered, before its calls are carried out.
+        """Record the model's reply, before its calls are carried out.
 
         The headline in it is bound to its seq. A host's list must hold the reply in the same shape,
         as one message; otherwise it counts as another one. `id` is the host's own id of the
@@ -414,7 +414,7 @@ class Session:
     def run(
         self, source: str, call_id: str = "", *, name: str = "exec", echo: bool = False
     ) -> Event:
-        """Run a cell of the model and record what it showed; the observation is returned.
+        """Run a cell of the model and record its output. Returns the observation.
 
         Cells that use `ms`, and their output, are marked as echoes, which search never returns.
         `echo=True` marks any cell so, for sessions that do nothing but recall.
@@ -430,7 +430,7 @@ class Session:
             )
 
     def call_tool(self, call: ToolCall) -> Event:
-        """Carry out a tool that the model called natively; the event of its result is returned."""
+        """Run a tool that the model called natively. Returns the event of its result."""
         arguments = call.arguments if isinstance(call.arguments, dict) else {}
         try:
             return self.environment.toolbox.call_native(call.name, arguments, tool_call_id=call.id)
@@ -446,15 +446,15 @@ class Session:
         return self.record(Kind.NOTICE, role="user", content=text)
 
     def interrupt(self) -> bool:
-        """Stop the cell that is running, as a timeout would; False when none is."""
+        """Stop the running cell, as a timeout would. Returns False if none is running."""
         return self.environment.kernel.interrupt()
 
     def interrupt_soon(self) -> None:
-        """Stop the cell that is under way, also one that is about to begin. Does not wait."""
+        """Stop the current cell, or one that is about to begin. Does not wait."""
         self._cells.interrupt_soon()
 
     def cell_under_way(self) -> contextlib.AbstractContextManager[None]:
-        """A cell is run within this, or is about to: `interrupt_soon` waits for it."""
+        """A context in which a cell runs or is about to run; `interrupt_soon` waits for it."""
         return self._cells.under_way()
 
     @contextlib.contextmanager
@@ -480,14 +480,14 @@ class Session:
         return self.journal.append(self.journal.draft(kind, **fields))
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
-        """Tell `observer` of each event, calls inside cells too.
+        """Call `observer` with each event, including calls inside cells.
 
         Returns a function that unsubscribes it.
         """
         return self.journal.subscribe(observer)
 
     def add_tools(self, tools: Iterable[AnyTool]) -> None:
-        """Give an open session more tools. Cells have them from the next one on."""
+        """Give an open session more tools. Cells can use them from the next cell on."""
         self.environment.toolbox.add(tools)
         self.environment.tools_changed()
 
@@ -502,8 +502,7 @@ class Session:
         return self.context.visible
 
     def brief(self, query: str, tokens: int = BRIEF_TOKENS) -> Brief:
-        """The few earlier events that bear on a prompt and that the model does not see; mostly
-        none.
+        """The few earlier events that are relevant to a prompt and not in the view; mostly none.
 
         An event is offered once, and again only after an eviction has changed the view.
         """
@@ -514,7 +513,7 @@ class Session:
         source = source_of(self.store)
         if source is None:
             return Brief()
-        # Of this session, only what an eviction took away can be new to the model.
+        # Within this session, only evicted events can be new to the model.
         reach = reach_of(self.grant)._replace(
             asking=self.scope.session_id,
             until=changed,
@@ -544,7 +543,7 @@ class Session:
     # replaying ----------------------------------------------------------------------------------
 
     def events(self) -> Iterator[Event]:
-        """The events of this session in order, those that it inherited first."""
+        """The events of this session in order, inherited ones first."""
         return lineage(self.store, self.scope.session_id)
 
     def _start(self, events: Sequence[Event]) -> None:

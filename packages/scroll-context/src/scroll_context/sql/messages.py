@@ -31,7 +31,7 @@ class SqlLimits(msgspec.Struct, frozen=True):
     memory_bytes: int = 512 << 20
     # The size of a temporary file, beyond the granted rows.
     file_bytes: int = 256 << 20
-    # A worker without a query for so many seconds ends by itself.
+    # A worker without a query for this many seconds ends by itself.
     idle: float = IDLE_SECONDS
 
     @property

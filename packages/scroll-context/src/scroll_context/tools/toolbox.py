@@ -482,7 +482,7 @@ def _result(tool: Tool[..., Any], future: Future[Plain], until: float) -> Plain:
         if future.cancelled():
             text += "cancelled."
         else:
-            text += "abandoned; it may still be running, and what it returns is not recorded."
+            text += "abandoned; it may still be running, and its result will not be recorded."
         if tool.effects:
             text += " It may have taken effect: check before you call it again."
         raise _timed_out(text)

@@ -390,15 +390,15 @@ def tool(
     max_calls: int | None = None,
     max_concurrent: int | None = None,
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
-    """Make a tool of a typed function: `@tool`, `@tool(effects=True)` or `tool(function,
+    """Turn a typed function into a tool: `@tool`, `@tool(effects=True)` or `tool(function,
     name="other")`.
 
     `effects` marks a tool that changes the world (it books, sends, pays, deletes). The session's
     `confirm` function is asked before each call, and a call that a crash left without a result is
-    reported, never repeated. Without a `confirm` function nobody is asked: a program that gives a
-    session such a tool consents to its calls. `idempotent` says that the same call again changes
-    nothing more. A coroutine function runs on an event loop shared by all tools and must not block;
-    any other runs in a thread of its own.
+    reported, never repeated. Without a `confirm` function such calls run without confirmation.
+    `idempotent` says that repeating the same call changes nothing more. A coroutine function runs
+    on an event loop shared by all tools and must not block; any other function runs in its own
+    thread.
 
     >>> from scroll_context import tool
     >>> @tool

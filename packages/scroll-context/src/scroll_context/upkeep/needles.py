@@ -21,10 +21,10 @@ import msgspec
 
 from scroll_context.search import tokenize
 
-# A text must have so many characters to be more than a coincidence, with a digit and without one.
+# A text must have this many characters to be more than a coincidence, with a digit and without one.
 SHORTEST = 8
 SHORTEST_PLAIN = 20
-# A text of up to so many characters is searched for as it is, a longer one line by line.
+# A text of up to this many characters is searched for as it is, a longer one line by line.
 LONGEST = 2_000
 # Shorter lines are not searched for.
 LINE = 20

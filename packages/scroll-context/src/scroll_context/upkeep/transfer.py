@@ -123,8 +123,8 @@ def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> E
             if row.seq == seq + 1 and expected(chain, row) != row.chain and row.seq not in declared:
                 raise StoreDamaged(
                     f"seq {row.seq} does not match its hash, so an export could not be read back. "
-                    f"Nothing was changed. {schema.command('repair', log.path)} recovers what is "
-                    "legible; then export again."
+                    f"Nothing was changed. {schema.command('repair', log.path)} recovers every "
+                    "readable event; then export again."
                 )
             for digest in log.payloads.named_by(row.kind, row.content, row.payload):
                 if digest in written:

@@ -56,10 +56,10 @@ from scroll_context.view.working import WorkingView
 
 PAST_MESSAGE_CHARS = 2_000
 DEEPER_PERCENT = 95
-"""Of the low mark, down to which steps leave once any must leave.
+"""Once steps have to leave, they leave down to this share of the low mark.
 
-The index at the front of the view changes then, and nothing behind it can be taken from a cache; so
-fewer such evictions are worth more than the last stubs, whose outcomes are in the index.
+Evicting a step changes the index at the front of the view, so nothing after it can come from a
+cache. Fewer such evictions are worth more than the last stubs, whose outcomes are in the index.
 """
 FOLD_TOKENS = 64
 """Results smaller than this stay: a stub takes about half of it."""
@@ -68,7 +68,7 @@ FLOOR_TOKENS = 96
 FLOOR_CHARS = 40
 ENTRY_TERMS = 4
 TOPIC_CHARS = 1_500
-"""Of an entry, read for its terms."""
+"""Characters of an entry that are read for its terms."""
 
 
 class Rule(StrEnum):
@@ -94,10 +94,10 @@ class Protection(StrEnum):
 
 
 class ViewBudget(msgspec.Struct, frozen=True, kw_only=True):
-    """How full a view may get, in parts of the model's window.
+    """How full a view may get, as shares of the model's window.
 
-    Above `high`, texts leave the view until it is down to `low`. The further apart they are, the
-    more of the provider's cache is used, and the less is shown on average.
+    Above `high`, an eviction shrinks the view to `low`. The further apart they are, the more of the
+    provider's cache is used, and the less text is shown on average.
 
     >>> from scroll_context import ViewBudget
     >>> ViewBudget(high=0.7, low=0.3).keep_steps

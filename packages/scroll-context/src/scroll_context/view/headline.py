@@ -15,7 +15,7 @@ import msgspec
 
 FIELD_CHARS = 120
 TASK_CHARS = FIELD_CHARS
-"""Of a request, above the lines of its steps."""
+"""Characters of a request, above the lines of its steps."""
 STATUS_CHARS = 24
 _BETWEEN = " · "
 _FENCE = re.compile(r"⟦((?:[^⟦⟧|]*\|){2}[^⟦⟧]*)⟧?[\s`*_.]*$")

@@ -23,11 +23,11 @@ from scroll_context.view.tokens import estimate
 from scroll_context.view.wording import BLANK, CELLS, Words
 
 STUB_CHARS = 48
-"""Of an outcome, in the stub of a short text."""
+"""Characters of an outcome in the stub of a short text."""
 LABEL_CHARS = 60
-"""Of the name and state of a call, in its stub."""
+"""Characters of a call's name and state in its stub."""
 HELD_CHARS = 32 * 1024
-"""Of a clipped text, what a view keeps in memory at most, unless it shows more."""
+"""Characters of a clipped text that a view keeps in memory, unless it shows more."""
 
 
 class Form(StrEnum):

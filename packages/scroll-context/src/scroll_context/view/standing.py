@@ -17,7 +17,7 @@ from scroll_context.view.tokens import estimate
 from scroll_context.view.wording import MARK, PREFERENCES, STANDING, Words
 
 STANDING_SHARE = 0.02
-"""Of the window, for standing instructions and preferences, up to STANDING_TOKENS."""
+"""The share of the window for standing instructions and preferences, up to STANDING_TOKENS."""
 STANDING_TOKENS = 600
 NEWEST_READ = 200
 """Preferences that are compared with each other; there is never room for more."""

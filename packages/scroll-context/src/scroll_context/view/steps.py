@@ -29,7 +29,7 @@ EFFECTS = 8
 """Calls with effects of one step that the state of the work may name."""
 _SUCCESS = frozenset({"", "ok", "done", "success", "completed"})
 LINE_OUTCOME_CHARS = 100
-"""Of an outcome, in a line of the index."""
+"""Characters of an outcome in a line of the index."""
 
 
 class StepCall(msgspec.Struct, frozen=True):

@@ -151,7 +151,7 @@ class WorkingView:
                 "WorkingView.replay(log.iterate(session_id=...))."
             )
         if event.is_erased and event.kind in BOOKKEEPING:
-            # A plan or a setting cannot be read any more. Of a request it is still known that the
+            # A plan or a setting cannot be read any more. A request still shows that the
             # model has read everything before it.
             if event.kind == Kind.REQUEST:
                 self._expect_reply(self.last_seq, 0)
