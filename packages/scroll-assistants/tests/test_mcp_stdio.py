@@ -124,7 +124,8 @@ def test_a_cancelled_cell_is_interrupted_and_the_others_are_answered(line: Line)
 
 
 def test_progress_is_reported_to_those_who_ask_for_it(line: Line) -> None:
-    source = "import time\ntime.sleep(2.6)"
+    line.call("exec", source="import time")
+    source = "time.sleep(2.6)"
     meta = {"progressToken": "mine"}
     number = line.send("tools/call", name="exec", arguments={"source": source}, _meta=meta)
     messages = [line.read()]

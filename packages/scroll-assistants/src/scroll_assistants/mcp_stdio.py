@@ -16,6 +16,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from anyio import CancelScope
+
 from scroll_assistants.recall_server import Answer, RecallServer
 from scroll_assistants.tool_schemas import (
     BRIEF_PROMPT,
@@ -76,8 +78,10 @@ class _Connection:
     def __init__(self, server: RecallServer, outgoing: int) -> None:
         self._server = server
         self._outgoing = outgoing
-        # The running requests by their ids.
-        self._running: dict[str | int, asyncio.Task[None]] = {}
+        # The running requests by their ids. Each is cancelled through its scope: a plain
+        # cancellation would not wait until a session that is being opened can be closed again.
+        self._scopes: dict[str | int, CancelScope] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self, incoming: int) -> None:
         lines: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -95,10 +99,10 @@ class _Connection:
                 if line.strip():
                     self._take(line)
         finally:
-            for task in list(self._running.values()):
-                task.cancel()
-            if self._running:
-                await asyncio.wait(list(self._running.values()))
+            for scope in self._scopes.values():
+                scope.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
 
     def _take(self, line: bytes) -> None:
         """Take one message of the client."""
@@ -119,31 +123,32 @@ class _Connection:
         identity = message.get("id")
         if identity is None:
             self._notified(method, params)
-        elif isinstance(identity, str | int) and identity not in self._running:
+        elif isinstance(identity, str | int) and identity not in self._scopes:
+            self._scopes[identity] = CancelScope()
             task = asyncio.create_task(self._answer(identity, method, params))
-            self._running[identity] = task
-            task.add_done_callback(lambda _: self._running.pop(identity, None))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         else:
             self._send_error(None, INVALID_REQUEST, "an id is a text or number, used once")
 
     def _notified(self, method: str, params: Json) -> None:
         if method == "notifications/cancelled":
-            task = self._running.get(params.get("requestId", ""))
-            if task is not None:
-                task.cancel()
+            identity = params.get("requestId")
+            if isinstance(identity, str | int) and identity in self._scopes:
+                self._scopes[identity].cancel()
 
     async def _answer(self, identity: str | int, method: str, params: Json) -> None:
         """Answer a request. One that the client has cancelled gets no answer."""
         try:
-            result = await self._result(method, params)
+            with self._scopes[identity]:
+                result = await self._result(method, params)
+                self._send({"id": identity, "result": result})
         except ProtocolError as error:
             self._send_error(identity, error.code, str(error))
-        except asyncio.CancelledError:
-            return
         except Exception as error:  # noqa: BLE001 - the client must not wait for ever
             self._send_error(identity, INTERNAL_ERROR, f"{type(error).__name__}: {error}")
-        else:
-            self._send({"id": identity, "result": result})
+        finally:
+            del self._scopes[identity]
 
     async def _result(self, method: str, params: Json) -> Json:
         match method:

@@ -1,5 +1,5 @@
 """How much processor time `scroll mcp` takes until a client has its list of tools: `python
-benchmarks/mcp.py [--runs N] [--against FOLDER]`.
+benchmarks/mcp_start.py [--runs N] [--against FOLDER]`.
 
 An assistant starts the server with each of its sessions and waits for the list. `--against` names a
 checkout of another revision, which is measured in turns with this one. The times are those of the
