@@ -252,7 +252,8 @@ def test_the_providers_word_wins() -> None:
 def test_a_provider_that_counts_otherwise_is_kept_within_its_window(reported: float) -> None:
     run = long_run(32_000, 150, printed=1_000, reported=reported)
     assert run.scribe.plans and run.largest * reported <= 0.8 * 32_000 + 2
-    assert run.largest * reported > 0.7 * 32_000, "and its window is used"
+    assert run.largest <= 32_000, "the window holds by our own estimate too"
+    assert run.largest * max(reported, 1) > 0.7 * 32_000, "and its window is used"
 
 
 def test_thinking_leaves_older_replies_at_an_eviction() -> None:

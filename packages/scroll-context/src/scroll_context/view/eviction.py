@@ -22,7 +22,7 @@ read; `evict_past_messages`; the index rolls up further; `clip_everything` clips
 equal share, calls of the newest step included.
 
 Sizes are raw estimates (tokens.py); the window and its shares are tokens of the provider, and the
-gauge converts them.
+gauge converts them. A view must also stay within the window by its raw estimate alone.
 
 An unread text is never folded or evicted, only clipped. A user message of the running turn never
 leaves. Planning works on a copy of the view and changes nothing; it needs no model, no disk and no
@@ -169,8 +169,13 @@ def plan_eviction(
     """
     total = view.tokens + budget.overhead
     gauge = view.gauge.overflowed(total, budget.window) if overflowed else view.gauge
-    high = gauge.raw_for(int(budget.window * budget.high))
-    low = gauge.raw_for(int(budget.window * budget.low))
+    # A provider that counts fewer tokens than the estimate does not lift the view above the window:
+    # some servers leave out cached tokens, and would refuse the request that their counts allow.
+    high = min(gauge.raw_for(int(budget.window * budget.high)), budget.window)
+    low = min(
+        gauge.raw_for(int(budget.window * budget.low)),
+        int(budget.window * budget.low / budget.high),
+    )
     if overflowed:
         high, low = min(high, total * 3 // 4), min(low, total // 2)
     if total <= high:
