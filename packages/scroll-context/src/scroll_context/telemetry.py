@@ -134,6 +134,7 @@ class _Spans:
     def _begin_chat(self, event: Event) -> None:
         if self._chat is not None:
             self._chat.set_status(trace.StatusCode.ERROR, "no reply was recorded")
+            self._chat.set_attribute("error.type", "no_reply")
             self._chat.end(_nanoseconds(event.created_at))
         facts: dict[str, Any] = {"gen_ai.request.model": event.name} if event.name else {}
         if self._is_compacted:
@@ -185,6 +186,7 @@ class _Spans:
             span.set_attribute("gen_ai.tool.call.result", event.content)
         if event.tool_state != "ok":
             span.set_status(trace.StatusCode.ERROR, event.tool_state)
+            span.set_attribute("error.type", event.tool_state or "error")
         span.end(_nanoseconds(event.created_at))
 
     def _add_eviction(self, event: Event) -> None:

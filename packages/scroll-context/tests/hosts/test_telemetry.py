@@ -9,11 +9,14 @@ pytest.importorskip(
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
 
 from scroll_context import Agent, ScriptedModel, Session, Store, exec_cell
+from scroll_context.hosts import HostAdapter, HostMessage, Reply, Usage
 from scroll_context.telemetry import SCHEMA, instrument
 from snippets import run_snippet
 
+USAGE = "gen_ai.usage"
 SECRET = "the secret word is heron"
 
 
@@ -22,11 +25,16 @@ def double(number: int) -> int:
     return 2 * number
 
 
-def spans_of(store: Store, *, content: bool, turns: int = 1) -> list[ReadableSpan]:
-    """The spans of turns with a recall, a tool inside a cell, a cell that fails, and an answer."""
+def recording() -> tuple[InMemorySpanExporter, TracerProvider]:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return exporter, provider
+
+
+def spans_of(store: Store, *, content: bool, turns: int = 1) -> list[ReadableSpan]:
+    """The spans of turns with a recall, a tool inside a cell, a cell that fails, and an answer."""
+    exporter, provider = recording()
     plays = [
         exec_cell("print(ms.search('anything'))"),
         exec_cell("print(double(21))"),
@@ -70,6 +78,7 @@ def test_a_failed_cell_is_an_error_and_a_recall_is_marked(store: Store) -> None:
     spans = spans_of(store, content=False)
     cells = [span for span in spans if span.name == "execute_tool exec"]
     assert [span.status.is_ok for span in cells] == [True, True, False]
+    assert [span.attributes.get("error.type") for span in cells] == [None, None, "error"]
     assert [span.attributes["scroll.recall"] for span in cells] == [True, False, False]
     recalls = [span for span in spans if span.name == "search_memory"]
     assert [span.parent.span_id for span in recalls] == [cells[0].context.span_id]
@@ -85,9 +94,7 @@ def test_texts_are_exported_only_on_request(store: Store, content: bool) -> None
 
 
 def test_an_eviction_has_a_span_and_marks_the_requests_after_it(store: Store) -> None:
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    exporter, provider = recording()
     with Session.open(store) as session:
         stop = instrument(session, tracer_provider=provider)
         model = ScriptedModel(["words " * 300] * 12, window=4_000)
@@ -99,6 +106,30 @@ def test_an_eviction_has_a_span_and_marks_the_requests_after_it(store: Store) ->
     chats = [span for span in spans if span.name.startswith("chat")]
     marks = ["gen_ai.conversation.compacted" in span.attributes for span in chats]
     assert marks[0] is False and marks[-1] is True and marks == sorted(marks)
+
+
+def test_a_model_call_of_a_host_has_its_usage_and_cache(store: Store) -> None:
+    exporter, provider = recording()
+    usage = Usage(input_tokens=100, output_tokens=7, cache_read_tokens=60, cache_write_tokens=20)
+    with HostAdapter(store, "trip", window=8_000) as adapter:
+        stop = instrument(adapter.session, tracer_provider=provider)
+        message = HostMessage(role="user", text=SECRET)
+        adapter.follow([message], model_name="gpt-5")
+        # The provider does not answer, and the host asks again.
+        adapter.follow([message], model_name="gpt-5")
+        adapter.session.replied(Reply(text="Yes.", usage=usage))
+        stop()
+    failed, answered, agent = exporter.get_finished_spans()
+    assert [failed.name, answered.name, agent.name] == ["chat gpt-5", "chat gpt-5", "invoke_agent"]
+    assert failed.attributes["error.type"] == "no_reply" and not failed.status.is_ok
+    assert answered.kind == SpanKind.CLIENT
+    counted = {name: value for name, value in answered.attributes.items() if name.startswith(USAGE)}
+    assert counted == {
+        f"{USAGE}.input_tokens": 100,
+        f"{USAGE}.output_tokens": 7,
+        f"{USAGE}.cache_read.input_tokens": 60,
+        f"{USAGE}.cache_creation.input_tokens": 20,
+    }
 
 
 def test_the_snippet_of_the_documentation(store: Store) -> None:
