@@ -5,10 +5,12 @@
     python benchmarks/hosts.py --list      the frameworks
 
 The environments are made below `.venv-hosts`, because the frameworks pin versions that exclude each
-other. The tests run without a network: in a network namespace where the system allows `unshare`,
-else with sockets that refuse to connect (testing/offline.py). After the tests of an adapter that
-bounds, the tokens of 200 steps are counted, with and without Scroll. A table of all runs comes last,
-and `.venv-hosts/results.json` holds the same.
+other. The newest version is the newest that can be installed; a newer one that the registry has is
+named in the table. The tests run without a network: in a network namespace where the system allows
+`unshare`, else with sockets that refuse to connect (testing/offline.py), and
+tests/hosts/test_offline.py checks it in each run. After the tests of an adapter that bounds, the
+tokens of 200 steps are counted, with and without Scroll. A table of all runs comes last, and
+`.venv-hosts/results.json` holds the same.
 """
 
 import argparse
@@ -19,93 +21,193 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / ".venv-hosts"
 RESULTS = FOLDER / "results.json"
 CORE = ROOT / "packages/scroll-context"
 TESTS = CORE / "tests/hosts"
+ASSISTANTS = ROOT / "packages/scroll-assistants"
 
-# Each is an extra of the core and a test file; an adapter has a module of `scroll_context.hosts`
-# too, and one that bounds a host in testing/.
-FRAMEWORKS = (
-    "agentscope",
-    "claude_agent_sdk",
-    "google_adk",
-    "harbor",
-    "inspect_ai",
-    "langchain",
-    "openai_agents",
-    "pydantic_ai",
-    "smolagents",
-    "telemetry",
-)
 VERSIONS = ("lowest", "newest")
-BESIDE = {
-    # Its adapter uses the importer of that distribution.
-    "claude_agent_sdk": ["--editable", str(ROOT / "packages/scroll-assistants")],
-    "langchain-newest": ["deepagents>=0.7"],
-    "telemetry": ["opentelemetry-sdk>=1.45"],
-}
-"""What else is installed for the tests of a framework, or of one version of it."""
-# Frameworks that need a newer Python than Scroll.
-PYTHONS = {"harbor": "python3.12"}
 TOOLS = ("hypothesis>=6.170", "pytest>=9.2", "pytest-xdist>=3.8")
 HEADINGS = ("framework", "version", "packages", "tests", "seconds", "tokens without", "with Scroll")
 
 
-def extra(framework: str) -> str:
-    return framework.replace("_", "-")
+class Framework(NamedTuple):
+    """How the environment of a framework is made.
+
+    The name of a framework is that of its test file, and for an adapter that bounds, that of a host
+    in testing/. Most also have an extra of the core and a module of `scroll_context.hosts`.
+    """
+
+    # The extra of the core, where its name differs.
+    extra: str = ""
+    # Arguments of pip for more packages, in both versions or in the newest only.
+    beside: tuple[str, ...] = ()
+    beside_newest: tuple[str, ...] = ()
+    # Requirements that are installed without their own requirements, after all others.
+    alone: tuple[str, ...] = ()
+    # The oldest Python that the framework runs on, if that is newer than ours.
+    python: tuple[int, int] = (3, 11)
 
 
-def requirements(framework: str) -> list[str]:
-    """The requirements of a framework's extra."""
+# The agent of QwenPaw runs with these. Its application requires some 200 packages more.
+QWENPAW_AGENT = (
+    "agent-client-protocol>=0.9,<0.11",
+    "apscheduler>=3.11,<4",
+    "cryptography>=43",
+    "google-genai>=2",
+    "html2text>=2024.2",
+    "keyring>=25",
+    "orjson>=3.9",
+    "pillow>=10",
+    "playwright>=1.49",
+    "psutil>=6",
+    "python-dotenv>=1",
+    "segno>=1.6",
+    "watchfiles>=0.22",
+    "wcmatch>=10",
+)
+
+FRAMEWORKS = {
+    "agentscope": Framework(),
+    # Its adapter uses the importer of that distribution.
+    "claude_agent_sdk": Framework(beside=("--editable", str(ASSISTANTS))),
+    "google_adk": Framework(),
+    "harbor": Framework(python=(3, 12)),
+    "inspect_ai": Framework(),
+    "langchain": Framework(beside_newest=("deepagents>=0.7",)),
+    "openai_agents": Framework(),
+    "pydantic_ai": Framework(),
+    "qwenpaw": Framework("agentscope", beside=QWENPAW_AGENT, alone=("qwenpaw>=2.2.2",)),
+    "smolagents": Framework(),
+    "telemetry": Framework(beside=("opentelemetry-sdk>=1.45",)),
+}
+
+
+class Unavailable(Exception):
+    """Why a framework cannot be tested on this machine."""
+
+
+# environments -----------------------------------------------------------------------------------
+
+
+def requirements(name: str) -> list[str]:
+    """The requirements of a framework's extra, and those that are installed alone."""
+    framework = FRAMEWORKS[name]
     project = tomllib.loads((CORE / "pyproject.toml").read_text())["project"]
-    lines: list[str] = project["optional-dependencies"][extra(framework)]
-    return [line.partition(";")[0] for line in lines]
+    lines: list[str] = project["optional-dependencies"][extra(name)]
+    return [*(line.partition(";")[0] for line in lines), *framework.alone]
 
 
-def install(framework: str, version: str) -> Path:
+def extra(name: str) -> str:
+    return FRAMEWORKS[name].extra or name.replace("_", "-")
+
+
+def at_version(requirement: str, version: str) -> str:
+    return requirement.replace(">=", "==") if version == "lowest" else requirement
+
+
+def interpreter(name: str) -> str:
+    """A Python that is new enough for a framework."""
+    oldest = FRAMEWORKS[name].python
+    minors = range(oldest[1], 15)
+    commands = [f"python3.{minor}" for minor in minors]
+    # The commands that pyenv puts on the path fail for versions that are not chosen.
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    for minor in minors:
+        commands += map(str, sorted(pyenv.glob(f"3.{minor}.*/bin/python")))
+    for command in (sys.executable, *commands):
+        if shutil.which(command) is None:
+            continue
+        probe = f"import sys; sys.exit(sys.version_info < {oldest})"
+        tried = subprocess.run([command, "-c", probe], capture_output=True, check=False)
+        if tried.returncode == 0:
+            return command
+    raise Unavailable(f"needs Python {oldest[0]}.{oldest[1]} or newer, which is not installed")
+
+
+def install(name: str, version: str) -> Path:
     """Make the environment of a framework, unless it is there; its Python."""
-    folder = FOLDER / f"{framework}-{version}"
+    framework = FRAMEWORKS[name]
+    folder = FOLDER / f"{name}-{version}"
     python = folder / "bin" / "python"
-    done = folder / "requirements.txt"
-    wanted = [*BESIDE.get(framework, ()), *BESIDE.get(folder.name, ())]
+    alone = [at_version(line, version) for line in framework.alone]
+    wanted = [*framework.beside, *(framework.beside_newest if version == "newest" else ())]
     if version == "lowest":
-        wanted += [line.replace(">=", "==") for line in requirements(framework)]
-    contents = "\n".join([*requirements(framework), *wanted, *TOOLS])
+        pinned = [line for line in requirements(name) if line not in framework.alone]
+        wanted += [at_version(line, version) for line in pinned]
+    done = folder / "requirements.txt"
+    contents = "\n".join([*requirements(name), *wanted, *alone, *TOOLS])
     if done.exists() and done.read_text() == contents:
         return python
-    print(f"   installing {framework}, {version}", flush=True)
-    interpreter = PYTHONS.get(framework, sys.executable)
-    subprocess.run([interpreter, "-m", "venv", "--clear", folder], check=True)
-    core = ["--editable", f"{CORE}[{extra(framework)}]"]
-    command = [python, "-m", "pip", "install", "--quiet", *core, *TOOLS, *wanted]
-    subprocess.run(command, check=True, cwd=ROOT)
+    command = interpreter(name)
+    print(f"   installing {name}, {version}", flush=True)
+    core = ["--editable", f"{CORE}[{extra(name)}]"]
+    try:
+        subprocess.run([command, "-m", "venv", "--clear", folder], check=True)
+        pip(python, *core, *TOOLS, *wanted)
+        if alone:
+            pip(python, "--no-deps", *alone)
+    except subprocess.CalledProcessError as error:
+        raise Unavailable("could not be installed") from error
     # Written at the end, so that an install that failed is not taken for one.
     done.write_text(contents)
     return python
 
 
-def installed(python: Path, framework: str) -> list[str]:
-    """The packages of a framework's extra in an environment, with their versions."""
-    lines = [*requirements(framework), *BESIDE.get(f"{framework}-newest", ())]
-    names = [line.partition(">=")[0].partition("[")[0] for line in lines]
+def pip(python: Path, *arguments: str) -> None:
+    command = [python, "-m", "pip", "install", "--quiet", "--no-compile", *arguments]
+    subprocess.run(command, check=True, cwd=ROOT)
+
+
+def packages(name: str) -> list[str]:
+    """The names of the packages that a framework consists of."""
+    lines = [*requirements(name), *FRAMEWORKS[name].beside_newest]
+    return [line.partition(">=")[0].partition("[")[0] for line in lines]
+
+
+def installed(python: Path, name: str) -> list[str]:
+    """The packages of a framework in an environment, as `name==version`."""
     listing = subprocess.run(
         [python, "-m", "pip", "list", "--format", "freeze"],
         check=True,
         capture_output=True,
         text=True,
     )
-    packages = listing.stdout.replace("_", "-").split()
-    return [package for package in packages if package.partition("==")[0] in names]
+    lines = listing.stdout.replace("_", "-").split()
+    return [line for line in lines if line.partition("==")[0] in packages(name)]
+
+
+def newer_than(python: Path, present: Sequence[str]) -> list[str]:
+    """Newer versions in the registry, which other requirements kept from being installed."""
+    newer = []
+    for line in present:
+        package, _, version = line.partition("==")
+        listing = subprocess.run(
+            [python, "-m", "pip", "index", "versions", package],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        # The first line is `name (newest version)`.
+        newest = listing.stdout.partition("(")[2].partition(")")[0]
+        if newest and newest != version:
+            newer.append(f"{package}=={newest}")
+    return newer
+
+
+# runs -------------------------------------------------------------------------------------------
 
 
 def without_network() -> list[str]:
     """The beginning of a command that has no network; nothing where that is not allowed."""
-    command = ["unshare", "--net", "--map-root-user"]
+    loopback = 'ip link set lo up && exec "$@"'
+    command = ["unshare", "--net", "--map-root-user", "sh", "-c", loopback, "sh"]
     if shutil.which("unshare"):
         trial = subprocess.run([*command, "true"], capture_output=True, check=False)
         if trial.returncode == 0:
@@ -113,45 +215,65 @@ def without_network() -> list[str]:
     return []
 
 
-def run(framework: str, version: str) -> dict[str, Any]:
+def run(name: str, version: str, earlier: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Test one framework in one version. Returns a row of the table."""
     begun = time.monotonic()
-    row: dict[str, Any] = {"framework": framework, "version": version, "passed": False}
-    interpreter = PYTHONS.get(framework, sys.executable)
-    if shutil.which(interpreter) is None:
-        return row | {"tests": f"needs {interpreter}, which is not installed"}
+    row: dict[str, Any] = {"framework": name, "version": version, "passed": False}
     try:
-        python = install(framework, version)
-    except subprocess.CalledProcessError:
-        return row | {"tests": "could not be installed"}
-    row["packages"] = installed(python, framework)
-    print(f"== {framework}, {version}: {', '.join(row['packages'])}", flush=True)
+        python = install(name, version)
+    except Unavailable as error:
+        return row | {"tests": str(error)}
+    row["packages"] = installed(python, name)
+    if version == "newest":
+        row["newer"] = newer_than(python, row["packages"])
+    for other in earlier:
+        if other["framework"] == name and other.get("packages") == row["packages"]:
+            same = {key: other[key] for key in ("passed", "without", "with") if key in other}
+            return row | same | {"tests": f"the same as {other['version']}"}
+    print(f"== {name}, {version}: {', '.join(row['packages'])}", flush=True)
     if not row["packages"]:
         # The tests would be skipped, and a run that skips everything looks like a good one.
         return row | {"tests": "the framework is not installed"}
-    prefix = without_network()
-    options = ["-n", "2", "-p", "no:cacheprovider", *([] if prefix else ["-p", "offline"])]
-    command = [*prefix, python, "-m", "pytest", *options, TESTS / f"test_{framework}.py"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "testing")}
-    tests = subprocess.run(
-        command, check=False, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
-    )
-    print(tests.stdout, flush=True)
-    row["tests"] = (tests.stdout.strip().splitlines() or ["no output"])[-1]
+    tests = run_tests(python, name)
+    row["tests"] = (tests.stdout.strip().splitlines() or ["no output"])[-1].strip("= ")
     row["passed"] = tests.returncode == 0
-    if row["passed"] and (ROOT / f"testing/host_{framework}.py").exists():
-        row |= count_tokens(python, framework)
+    if row["passed"] and (ROOT / f"testing/host_{name}.py").exists():
+        row |= count_tokens(python, name)
     return row | {"seconds": round(time.monotonic() - begun)}
 
 
-def count_tokens(python: Path, framework: str) -> dict[str, Any]:
+def run_tests(python: Path, name: str) -> "subprocess.CompletedProcess[str]":
+    prefix = without_network()
+    plugin = [] if prefix else ["-p", "offline"]
+    files = [TESTS / f"test_{name}.py", TESTS / "test_offline.py"]
+    options = ["-rs", "-n", "2", "-p", "no:cacheprovider", *plugin]
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT / "testing"),
+        "SCROLL_OFFLINE": "namespace" if prefix else "sockets",
+    }
+    tests = subprocess.run(
+        [*prefix, python, "-m", "pytest", *options, *files],
+        check=False,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    print(tests.stdout, flush=True)
+    return tests
+
+
+def count_tokens(python: Path, name: str) -> dict[str, Any]:
     """The tokens of 200 steps with and without Scroll."""
     program = ROOT / "testing/host_tokens.py"
     counted = subprocess.run(
-        [python, program, f"host_{framework}"], check=False, stdout=subprocess.PIPE, text=True
+        [*without_network(), python, program, f"host_{name}"],
+        check=False,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     if counted.returncode:
-        return {"passed": False}
+        return {"passed": False, "tests": "the tokens could not be counted"}
     tokens: dict[str, Any] = json.loads(counted.stdout)
     return tokens
 
@@ -159,11 +281,12 @@ def count_tokens(python: Path, framework: str) -> dict[str, Any]:
 def table(rows: list[dict[str, Any]]) -> str:
     lines = [HEADINGS]
     for row in rows:
+        newer = [f"({package} cannot be installed)" for package in row.get("newer", ())]
         lines.append(
             (
                 row["framework"],
                 row["version"],
-                " ".join(row.get("packages", ())),
+                " ".join([*row.get("packages", ()), *newer]),
                 row["tests"] if row["passed"] else f"FAILED: {row['tests']}",
                 str(row.get("seconds", "")),
                 f"{row['without']:,}" if "without" in row else "",
@@ -194,10 +317,11 @@ def main() -> int:
     if given.list:
         print(", ".join(FRAMEWORKS))
         return 0
-    rows = []
-    for framework in given.frameworks or FRAMEWORKS:
+    FOLDER.mkdir(exist_ok=True)
+    rows: list[dict[str, Any]] = []
+    for name in given.frameworks or FRAMEWORKS:
         for version in [given.version] if given.version else VERSIONS:
-            rows.append(run(framework, version))
+            rows.append(run(name, version, rows))
             # Written after each, so that a run that is interrupted leaves what it saw.
             RESULTS.write_text(json.dumps(rows, indent=2))
     print(json.dumps(rows, indent=2) if given.json else table(rows))

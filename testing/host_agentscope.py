@@ -19,30 +19,9 @@ from agentscope.message import (
 from agentscope.model import ChatModelBase, ChatResponse
 from agentscope.permission import PermissionBehavior, PermissionDecision
 from agentscope.tool import FunctionTool, Toolkit
-from pydantic import BaseModel
 
-from host_scenario import (
-    SESSION,
-    WINDOW,
-    Answers,
-    Calls,
-    Mode,
-    Refuses,
-    Says,
-    ScenarioHost,
-    Sent,
-    report,
-)
+from host_scenario import Answer, Mode, ScenarioHost, Sent, read_report, sent_of
 from scroll_context.hosts.agentscope import ScrollMiddleware, host_parts
-
-ANSWER_TOOL = "GenerateStructuredOutput"
-"""The tool by which AgentScope asks for a structured answer."""
-
-
-class Answer(BaseModel):
-    """The number that was asked for."""
-
-    number: int
 
 
 class FakeModel(ChatModelBase):
@@ -72,20 +51,14 @@ class FakeModel(ChatModelBase):
         yield response
 
 
-def read_report(number: int) -> str:
-    """Read one report."""
-    return report(number)
-
-
 ALLOWED = PermissionDecision(PermissionBehavior.ALLOW, "Reading is allowed.")
 
 
 class Host(ScenarioHost):
+    heading = "AgentScope"
+    adapter_type = ScrollMiddleware
     modes = ("async", "stream")
-
-    @classmethod
-    def open(cls, place: Any, **parts: Any) -> "Host":
-        return cls(ScrollMiddleware(place, SESSION, window=WINDOW, **parts))
+    answer_tool = "GenerateStructuredOutput"
 
     def _agent(self, mode: Mode) -> Agent:
         tools = [FunctionTool(read_report, permission=ALLOWED)]
@@ -101,23 +74,19 @@ class Host(ScenarioHost):
         return agent
 
     def answer(self, messages: Sequence[Msg]) -> ChatResponse:
-        match self.play(self.sent(messages)):
-            case Says(text):
-                return ChatResponse(content=[TextBlock(text=text)], is_last=True)
-            case Calls(calls, _):
-                blocks = [
-                    ToolCallBlock(id=self.call_id(), name=name, input=json.dumps(arguments))
-                    for name, arguments in calls
-                ]
-                return ChatResponse(content=blocks, is_last=True)
-            case Answers(number):
-                call = ToolCallBlock(
-                    id=self.call_id(), name=ANSWER_TOOL, input=json.dumps({"number": number})
-                )
-                return ChatResponse(content=[call], is_last=True)
-            case Refuses():
-                raise RuntimeError("This model's maximum context length is 7000 tokens.")
-        raise AssertionError("this reply cannot be played")
+        played = self.play(self.sent(messages))
+        texts = [TextBlock(text=played.text)] if played.text else []
+        calls = [
+            ToolCallBlock(id=call.id, name=call.name, input=json.dumps(call.arguments))
+            for call in played.calls
+        ]
+        return ChatResponse(content=[*texts, *calls], is_last=True)
+
+    def snippet_names(self) -> dict[str, Any]:
+        return {"model": FakeModel(self, stream=False), "tools": []}
+
+    def snippet_answer(self, names: dict[str, Any]) -> str:
+        return str(names["answer"].get_text_content())
 
     async def aturn(self, prompt: str, image: bytes, mode: Mode, structured: bool) -> str:
         content: list[Any] = [TextBlock(text=prompt)]
@@ -133,13 +102,4 @@ class Host(ScenarioHost):
         return answer.content[-1].text
 
     def sent(self, messages: Sequence[Msg]) -> list[Sent]:
-        return [
-            Sent(
-                part.message.role,
-                part.message.text,
-                tuple(call.id for call in part.message.calls),
-                part.message.call_id,
-                len(part.message.media),
-            )
-            for part in host_parts(messages)
-        ]
+        return [sent_of(part.message) for part in host_parts(messages)]

@@ -13,31 +13,12 @@ from google.adk.models import BaseLlm, LlmRequest, LlmResponse
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.genai import types
-from pydantic import BaseModel, PrivateAttr
+from pydantic import PrivateAttr
 
-from host_scenario import (
-    SESSION,
-    WINDOW,
-    Answers,
-    Calls,
-    Mode,
-    Refuses,
-    Says,
-    ScenarioHost,
-    Sent,
-    report,
-)
+from host_scenario import Answer, Mode, ScenarioHost, Sent, read_report
 from scroll_context.hosts.google_adk import ScrollPlugin
 
 APP = "reader_app"
-ANSWER_TOOL = "set_model_response"
-"""The tool by which the kit asks for a structured answer beside other tools."""
-
-
-class Answer(BaseModel):
-    """The number that was asked for."""
-
-    number: int
 
 
 class FakeModel(BaseLlm):
@@ -55,17 +36,12 @@ class FakeModel(BaseLlm):
         yield LlmResponse(content=content, partial=False)
 
 
-def read_report(number: int) -> str:
-    """Read one report."""
-    return report(number)
-
-
 class Host(ScenarioHost):
+    heading = "Google ADK"
+    adapter_type = ScrollPlugin
     modes = ("sync", "async", "stream")
-
-    @classmethod
-    def open(cls, place: Any, **parts: Any) -> "Host":
-        return cls(ScrollPlugin(place, SESSION, window=WINDOW, **parts))
+    # Used beside other tools only.
+    answer_tool = "set_model_response"
 
     def fake_model(self) -> FakeModel:
         model = FakeModel()
@@ -90,16 +66,22 @@ class Host(ScenarioHost):
 
     def answer(self, request: LlmRequest) -> types.Content:
         system = Sent("system", str(request.config.system_instruction or ""))
-        match self.play([system, *self._of_contents(request.contents)]):
-            case Says(text):
-                return types.Content(role="model", parts=[types.Part(text=text)])
-            case Calls(calls, _):
-                return _calling(calls)
-            case Answers(number):
-                return _calling(((ANSWER_TOOL, {"number": number}),))
-            case Refuses():
-                raise RuntimeError("The input token count exceeds the maximum number of tokens.")
-        raise AssertionError("this reply cannot be played")
+        played = self.play([system, *self._of_contents(request.contents)])
+        texts = [types.Part(text=played.text)] if played.text else []
+        calls = [
+            types.Part.from_function_call(name=call.name, args=call.arguments)
+            for call in played.calls
+        ]
+        return types.Content(role="model", parts=[*texts, *calls])
+
+    def overflow(self) -> Exception:
+        return RuntimeError("The input token count exceeds the maximum number of tokens.")
+
+    def snippet_names(self) -> dict[str, Any]:
+        return {"agent": LlmAgent(name="guide", model=self.fake_model(), tools=[read_report])}
+
+    def snippet_answer(self, names: dict[str, Any]) -> str:
+        return str(names["events"][-1].content.parts[0].text)
 
     def turn(self, prompt: str, image: bytes, structured: bool) -> str:
         runner = asyncio.run(self._runner(structured))
@@ -158,11 +140,6 @@ class Host(ScenarioHost):
             if text or calls or images:
                 sent.append(Sent(role, "\n".join(text), tuple(calls), images=images))
         return sent
-
-
-def _calling(calls: Sequence[tuple[str, dict[str, Any]]]) -> types.Content:
-    parts = [types.Part.from_function_call(name=name, args=values) for name, values in calls]
-    return types.Content(role="model", parts=parts)
 
 
 def _prompt(prompt: str, image: bytes) -> types.Content:

@@ -11,29 +11,11 @@ from langchain_core.exceptions import ContextOverflowError
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from pydantic import BaseModel, Field
 
-from host_scenario import (
-    SESSION,
-    WINDOW,
-    Answers,
-    Calls,
-    Mode,
-    Refuses,
-    Says,
-    ScenarioHost,
-    Sent,
-    report,
-)
+from host_scenario import Answer, Mode, ScenarioHost, Sent, read_report
 from scroll_context.hosts.langchain import ScrollMiddleware
 
 ROLES = {"human": "user", "ai": "assistant", "tool": "tool", "system": "system"}
-
-
-class Answer(BaseModel):
-    """The number that was asked for."""
-
-    number: int = Field(description="the number")
 
 
 class FakeModel(BaseChatModel):
@@ -83,17 +65,11 @@ class StreamingModel(FakeModel):
             yield chunk
 
 
-def read_report(number: int) -> str:
-    """Read one report."""
-    return report(number)
-
-
 class Host(ScenarioHost):
+    heading = "LangChain and LangGraph"
+    adapter_type = ScrollMiddleware
     modes = ("sync", "async", "stream")
-
-    @classmethod
-    def open(cls, place: Any, **parts: Any) -> "Host":
-        return cls(ScrollMiddleware(place, SESSION, window=WINDOW, **parts))
+    answer_tool = Answer.__name__
 
     def _agent(self, structured: bool, mode: Mode) -> Any:
         kind = StreamingModel if mode == "stream" else FakeModel
@@ -106,22 +82,21 @@ class Host(ScenarioHost):
         )
 
     def _answer(self, messages: Sequence[BaseMessage]) -> AIMessage:
-        match self.play(self.sent(messages)):
-            case Says(text):
-                return AIMessage(content=text)
-            case Calls(calls, text):
-                return self._calling(calls, text)
-            case Answers(number):
-                return self._calling(((Answer.__name__, {"number": number}),), "")
-            case Refuses():
-                raise ContextOverflowError("the prompt is too long")
-
-    def _calling(self, calls: Sequence[tuple[str, dict[str, Any]]], text: str) -> AIMessage:
-        named = [
-            {"name": name, "args": arguments, "id": self.call_id(), "type": "tool_call"}
-            for name, arguments in calls
+        played = self.play(self.sent(messages))
+        calls = [
+            {"name": call.name, "args": call.arguments, "id": call.id, "type": "tool_call"}
+            for call in played.calls
         ]
-        return AIMessage(content=text, tool_calls=named)
+        return AIMessage(content=played.text, tool_calls=calls)
+
+    def overflow(self) -> Exception:
+        return ContextOverflowError("the prompt is too long")
+
+    def snippet_names(self) -> dict[str, Any]:
+        return {"model": FakeModel(answer=self._answer), "tools": [read_report]}
+
+    def snippet_answer(self, names: dict[str, Any]) -> str:
+        return str(names["state"]["messages"][-1].content)
 
     def _input(self, prompt: str, image: bytes) -> dict[str, Any]:
         content: list[Any] = [{"type": "text", "text": prompt}]

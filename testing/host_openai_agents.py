@@ -6,44 +6,22 @@ from typing import Any
 
 from agents import Agent, RunConfig, Runner, function_tool, set_tracing_disabled
 from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
-from pydantic import BaseModel
 
-from host_scenario import (
-    SESSION,
-    WINDOW,
-    Answers,
-    Calls,
-    Mode,
-    Refuses,
-    Says,
-    ScenarioHost,
-    Sent,
-    report,
-)
+import host_scenario
+from host_scenario import Answer, Mode, ScenarioHost, Sent
 from scroll_context.hosts.openai_agents import ScrollFilter
 
 set_tracing_disabled(True)
 
 
-class Answer(BaseModel):
-    """The number that was asked for."""
-
-    number: int
-
-
-@function_tool
-def read_report(number: int) -> str:
-    """Read one report."""
-    return report(number)
+read_report = function_tool(host_scenario.read_report)
 
 
 class Host(ScenarioHost):
+    heading = "OpenAI Agents SDK"
+    adapter_type = ScrollFilter
     modes = ("sync", "async", "stream")
     adapter: ScrollFilter | None
-
-    @classmethod
-    def open(cls, place: Any, **parts: Any) -> "Host":
-        return cls(ScrollFilter(place, SESSION, window=WINDOW, **parts))
 
     def fake_model(self) -> ScriptedModel:
         return ScriptedModel([ModelStep.respond(self._answer) for _ in self._plays])
@@ -59,18 +37,18 @@ class Host(ScenarioHost):
             output_type=Answer if structured else None,
         )
 
-    def _answer(self, call: ModelCall) -> Any:
-        system = Sent("system", call.system_instructions or "")
-        match self.play([system, *self.sent(call.input)]):
-            case Says(text):
-                return [assistant_message(text)]
-            case Calls(calls, text):
-                items = [function_call(name, a, call_id=self.call_id()) for name, a in calls]
-                return [assistant_message(text), *items] if text else items
-            case Answers(number):
-                return [assistant_message(Answer(number=number).model_dump_json())]
-            case Refuses():
-                raise RuntimeError("This model's maximum context length is 7000 tokens.")
+    def _answer(self, request: ModelCall) -> Any:
+        system = Sent("system", request.system_instructions or "")
+        played = self.play([system, *self.sent(request.input)])
+        texts = [assistant_message(played.text)] if played.text else []
+        calls = [function_call(call.name, call.arguments, call_id=call.id) for call in played.calls]
+        return [*texts, *calls]
+
+    def snippet_names(self) -> dict[str, Any]:
+        return {"model": self.fake_model(), "tools": [read_report]}
+
+    def snippet_answer(self, names: dict[str, Any]) -> str:
+        return str(names["answer"])
 
     def _options(self) -> dict[str, Any]:
         if self.adapter is None:

@@ -4,7 +4,6 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from pydantic import BaseModel
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import ModelContextWindowExceededError
 from pydantic_ai.messages import (
@@ -16,38 +15,15 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
-from host_scenario import (
-    SESSION,
-    WINDOW,
-    Answers,
-    Calls,
-    Mode,
-    Refuses,
-    Says,
-    ScenarioHost,
-    Sent,
-    report,
-)
+from host_scenario import Answer, Mode, ScenarioHost, Sent, read_report, sent_of
 from scroll_context.hosts.pydantic_ai import ScrollCapability, host_parts
 
 
-class Answer(BaseModel):
-    """The number that was asked for."""
-
-    number: int
-
-
-def read_report(number: int) -> str:
-    """Read one report."""
-    return report(number)
-
-
 class Host(ScenarioHost):
+    heading = "pydantic-ai"
+    adapter_type = ScrollCapability
     modes = ("sync", "async", "stream")
-
-    @classmethod
-    def open(cls, place: Any, **parts: Any) -> "Host":
-        return cls(ScrollCapability(place, SESSION, window=WINDOW, **parts))
+    answer_tool = "final_result"
 
     def _agent(self, structured: bool) -> Agent[None, Any]:
         return Agent(
@@ -60,18 +36,19 @@ class Host(ScenarioHost):
 
     def _answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         system = Sent("system", info.instructions or "")
-        match self.play([system, *self.sent(messages)]):
-            case Says(text):
-                return ModelResponse(parts=[TextPart(text)])
-            case Calls(calls, text):
-                parts = [ToolCallPart(name, arguments, self.call_id()) for name, arguments in calls]
-                return ModelResponse(parts=[*([TextPart(text)] if text else []), *parts])
-            case Answers(number):
-                name = info.output_tools[0].name
-                return ModelResponse(parts=[ToolCallPart(name, {"number": number}, self.call_id())])
-            case Refuses():
-                raise ModelContextWindowExceededError("function", "the prompt is too long")
-        raise AssertionError("this reply cannot be played")
+        played = self.play([system, *self.sent(messages)])
+        texts = [TextPart(played.text)] if played.text else []
+        calls = [ToolCallPart(call.name, call.arguments, call.id) for call in played.calls]
+        return ModelResponse(parts=[*texts, *calls])
+
+    def overflow(self) -> Exception:
+        return ModelContextWindowExceededError("function", "the prompt is too long")
+
+    def snippet_names(self) -> dict[str, Any]:
+        return {"model": FunctionModel(self._answer)}
+
+    def snippet_answer(self, names: dict[str, Any]) -> str:
+        return str(names["answer"])
 
     async def _pieces(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
         """The same reply, in pieces."""
@@ -108,16 +85,7 @@ class Host(ScenarioHost):
         return [part for message in self.messages for part in message.parts]
 
     def sent(self, messages: Sequence[ModelMessage]) -> list[Sent]:
-        return [
-            Sent(
-                part.message.role,
-                part.message.text,
-                tuple(call.id for call in part.message.calls),
-                part.message.call_id,
-                len(part.message.media),
-            )
-            for part in host_parts(messages)
-        ]
+        return [sent_of(part.message) for part in host_parts(messages)]
 
 
 def _content(prompt: str, image: bytes) -> Any:

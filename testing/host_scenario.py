@@ -4,7 +4,7 @@ A `ScenarioHost` is a small program on one framework: it keeps the framework's o
 plays the model from a script, and notes each request in one common form (`Sent`). The functions
 here drive it: 120 steps in a small window, with images, parallel calls, structured answers, edits,
 rewinds, refusals, cancellation, a kill and a resume. `check` then compares the requests, the host's
-list and the log.
+list and the log. `ScenarioTests` are the tests, for a test file that names its host.
 
 Started as a program with the name of a host module and a folder, it works until a tool kills it.
 """
@@ -22,7 +22,10 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import pytest
+from pydantic import BaseModel
 
 from provider_rules import broken_rule
 from scroll_context.contents import media_of, usage_of
@@ -32,7 +35,7 @@ from scroll_context.hosts.adapter import Adapter
 from scroll_context.session.explain import explain
 from scroll_context.session.session import Session
 from scroll_context.view.tokens import estimate
-from snippets import DOCS
+from snippets import DOCS, run_snippet
 
 WINDOW = 7_000
 SESSION = "trip"
@@ -74,6 +77,27 @@ class Refuses(NamedTuple):
 Play = Says | Calls | Answers | Refuses
 
 
+class Call(NamedTuple):
+    """One call of a reply."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+
+
+class Played(NamedTuple):
+    """A reply of the model, for a host to put into its framework's form."""
+
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+
+
+class Answer(BaseModel):
+    """The number that was asked for."""
+
+    number: int
+
+
 class Sent(NamedTuple):
     """One message, or one part of it, as a model is sent it."""
 
@@ -82,6 +106,12 @@ class Sent(NamedTuple):
     calls: tuple[str, ...] = ()
     call_id: str = ""
     images: int = 0
+
+
+def sent_of(message: HostMessage) -> Sent:
+    """For hosts that read requests as their adapter does."""
+    calls = tuple(call.id for call in message.calls)
+    return Sent(message.role, message.text, calls, message.call_id, len(message.media))
 
 
 def reading(*numbers: int) -> Calls:
@@ -100,10 +130,22 @@ def report(number: int) -> str:
     return f"report {number} code 4711-{number} " + f"filler words of report {number} " * 30
 
 
+def read_report(number: int) -> str:
+    """Read one report."""
+    return report(number)
+
+
 class ScenarioHost:
     """A program on a framework. Subclasses know the framework; the model's script is here."""
 
+    # The adapter for the framework.
+    adapter_type: ClassVar[Any]
+    # The heading of the framework's section in the documentation.
+    heading: ClassVar[str]
+    # The ways to run an agent that the framework has.
     modes: ClassVar[tuple[Mode, ...]] = ("async",)
+    # The tool by which the framework asks for a structured answer, if it is not asked for as text.
+    answer_tool: ClassVar[str] = ""
 
     def __init__(self, adapter: HostAdapter | None) -> None:
         self.adapter = adapter
@@ -131,11 +173,6 @@ class ScenarioHost:
 
     # what a subclass defines --------------------------------------------------------------------
 
-    @classmethod
-    def open(cls, place: Any, **parts: Any) -> "ScenarioHost":
-        """The program with Scroll, in the session of the scenario."""
-        raise NotImplementedError
-
     async def aturn(self, prompt: str, image: bytes, mode: Mode, structured: bool) -> str:
         """Run the agent on a prompt, and keep its messages."""
         raise NotImplementedError
@@ -148,11 +185,36 @@ class ScenarioHost:
         """Messages of the framework in the common form."""
         raise NotImplementedError
 
+    def snippet_plays(self) -> list[Play]:
+        """How the model answers in the snippet of the documentation."""
+        return [Says("To Lisbon.")]
+
+    def snippet_names(self) -> dict[str, Any]:
+        """The names that the snippet of the documentation needs."""
+        raise NotImplementedError
+
+    def snippet_answer(self, names: dict[str, Any]) -> str:
+        """The answer of the agent, from the names that the snippet leaves."""
+        raise NotImplementedError
+
     def parts(self) -> list[Any]:
         """The framework's own messages, in parts that it only ever adds to."""
         return list(self.messages)
 
+    def check_prefixes(self, events: Sequence[Event]) -> None:
+        """Whether requests begin like those before them, except after an eviction."""
+        check_prefixes(self, events)
+
+    def overflow(self) -> Exception:
+        """The error of a provider that refuses a request as too long."""
+        return RuntimeError("This model's maximum context length is 7000 tokens.")
+
     # what the tests use -------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, place: Any, **parts: Any) -> Self:
+        """The program with Scroll, in the session of the scenario."""
+        return cls(cls.adapter_type(place, SESSION, window=WINDOW, **parts))
 
     def run(
         self,
@@ -196,6 +258,12 @@ class ScenarioHost:
         for _ in range(turns):
             self.messages = self._before.pop()
 
+    @property
+    def session(self) -> Session:
+        assert self.adapter is not None
+        session: Session = self.adapter.session
+        return session
+
     def save(self, file: Path) -> None:
         file.with_suffix(".new").write_bytes(pickle.dumps(self.messages))
         file.with_suffix(".new").rename(file)
@@ -209,16 +277,27 @@ class ScenarioHost:
 
     # what the fake model uses -------------------------------------------------------------------
 
-    def play(self, request: list[Sent]) -> Play:
+    def play(self, request: list[Sent]) -> Played:
         """Note a request, and say how the model answers it."""
         self.requests.append(request)
         if rule := broken_rule("chat", {"messages": [_as_chat(message) for message in request]}):
             raise AssertionError(f"request {len(self.requests)}: {rule}")
-        return self._plays.popleft()
+        match self._plays.popleft():
+            case Says(text):
+                return Played(text)
+            case Calls(calls, text):
+                return Played(text, tuple(self._call(*call) for call in calls))
+            case Answers(number) if self.answer_tool:
+                return Played(calls=(self._call(self.answer_tool, {"number": number}),))
+            case Answers(number):
+                return Played(Answer(number=number).model_dump_json())
+            case Refuses():
+                raise self.overflow()
+        raise AssertionError("there is no such play")
 
-    def call_id(self) -> str:
+    def _call(self, name: str, arguments: dict[str, Any]) -> Call:
         self._calls += 1
-        return f"call-{os.getpid()}-{self._calls}"
+        return Call(f"call-{os.getpid()}-{self._calls}", name, arguments)
 
 
 def _as_chat(message: Sent) -> dict[str, Any]:
@@ -286,6 +365,14 @@ def cells(host: ScenarioHost) -> None:
     assert "code 4711-11 " in shown(host.requests[-1])
 
 
+def recall_tool(host: ScenarioHost) -> None:
+    """A report that left the view is read again with a plain recall tool."""
+    assert "code 4711-11 " not in shown(host.requests[-1])
+    search = Calls((("search", {"query": "code 4711-11", "k": 1}),))
+    host.run("What is the code of report 11?", [search, Says("4711-11")])
+    assert "code 4711-11 " in shown(host.requests[-1])
+
+
 def shown(request: Sequence[Sent]) -> str:
     return "\n".join(message.text for message in request)
 
@@ -302,26 +389,26 @@ def check(host: ScenarioHost) -> None:
     """Compare the requests of a host, its own list, and the log, as its adapter declares."""
     adapter = host.adapter
     assert adapter is not None
-    events = list(adapter.session.events())
+    events = list(host.session.events())
     if adapter.bounds:
-        _check_requests(host, adapter.session, events)
-        _check_prefixes(host, events)
+        _check_requests(host, host.session, events)
+        host.check_prefixes(events)
+        _check_bytes(host, host.session)
     if adapter.stores:
-        _check_texts(host, adapter.session, events)
-        _check_bytes(host, adapter.session)
+        _check_texts(host, host.session, events)
+    calls = [event.tool_call_id for event in events if event.kind == Kind.TOOL_RESULT]
+    assert len(calls) == len(set(calls)), "a result was recorded twice"
 
 
 def _check_requests(host: ScenarioHost, session: Session, events: Sequence[Event]) -> None:
     """Every request is within the window, and its record says what was sent."""
     requests = [event for event in events if event.kind == Kind.REQUEST]
+    # The window holds by the count of the model, if it has one, and by our own estimate.
     counted = [usage_of(event).input_tokens for event in events if event.role == "assistant"]
-    if any(counted):
-        # The fake model of the framework counts in its own way, and the window is in its tokens.
-        assert max(counted) <= WINDOW, f"the model counted {max(counted)} tokens"
-    else:
-        largest = max(text_tokens(request) for request in host.requests)
-        assert largest <= WINDOW, f"{largest} tokens were sent"
-        assert max(event.metadata["tokens"] for event in requests) <= WINDOW
+    assert max(counted) <= WINDOW, f"the model counted {max(counted)} tokens"
+    largest = max(text_tokens(request) for request in host.requests)
+    assert largest <= WINDOW, f"{largest} tokens were sent"
+    assert max(event.metadata["tokens"] for event in requests) <= WINDOW
     assert sum(event.kind == Kind.EVICTION for event in events) >= 2, "the window was never full"
     for event in requests:
         assert explain(session.store, event.seq).verified, event.seq
@@ -368,12 +455,10 @@ def _check_texts(host: ScenarioHost, session: Session, events: Sequence[Event]) 
     assert not any(text for _, text in repeated), f"recorded too often: {repeated}"
     users = [event for event in events if event.is_from_user]
     assert len(users) == host.prompts
-    calls = [event.tool_call_id for event in events if event.kind == Kind.TOOL_RESULT]
-    assert len(calls) == len(set(calls)), "a result was recorded twice"
     assert len(shown(own)) > 4 * WINDOW, "the host's own list is complete"
 
 
-def _check_prefixes(host: ScenarioHost, events: Sequence[Event]) -> None:
+def check_prefixes(host: ScenarioHost, events: Sequence[Event]) -> None:
     """Between evictions, a request is the one before it and what is new."""
     requests = [event for event in events if event.kind == Kind.REQUEST][-len(host.requests) :]
     rewriting = [
@@ -402,6 +487,15 @@ def documented_jobs(kind: type[Adapter]) -> list[bool]:
     return [cell == "yes" for cell in rows[0][2:5]]
 
 
+def documented_modes(heading: str) -> set[Mode]:
+    """The ways to run an agent that the documentation's second table names for a framework."""
+    page = (DOCS / "FRAMEWORKS.md").read_text()
+    lines = [line for line in page.splitlines() if line.startswith(f"| {heading} | ")]
+    (row,) = [line.split(" | ") for line in lines if line.count("|") == 7]
+    modes: tuple[Mode, ...] = ("sync", "async", "stream")
+    return {mode for mode, cell in zip(modes, row[1:4], strict=True) if cell.startswith("yes")}
+
+
 # the complete tests -----------------------------------------------------------------------------
 
 TURNS_BEFORE_KILL = 10
@@ -415,12 +509,15 @@ def long_run(kind: type[ScenarioHost], folder: Path) -> None:
         work(host, 20)
         if adapter.executes:
             cells(host)
+        else:
+            recall_tool(host)
         structured_answers(host)
         change_history(host)
         refusal(host)
         work(host, 8, first=20)
         assert len(host.requests) >= 120
         assert documented_jobs(type(adapter)) == [adapter.bounds, adapter.stores, adapter.executes]
+        assert documented_modes(host.heading) == set(host.modes)
         check(host)
 
 
@@ -477,6 +574,34 @@ def work_until_killed(module: str, folder: Path) -> None:
         work(host, 1, first=turn)
         host.save(folder / "messages")
     host.run("Read the fatal report.", [reading(FATAL)])
+
+
+class ScenarioTests:
+    """The tests of an adapter that bounds. A test file names its host in a subclass."""
+
+    host: ClassVar[type[ScenarioHost]]
+
+    def test_120_steps_in_a_small_window(self, folder: Path) -> None:
+        long_run(self.host, folder)
+
+    def test_a_cancelled_run_interrupts_its_cell_and_the_variables_stay(self, folder: Path) -> None:
+        cancellation(self.host, folder)
+
+    def test_a_refused_request_is_sent_again_in_every_mode(self, tmp_path: Path) -> None:
+        refused_requests(self.host, tmp_path)
+
+    def test_a_killed_process_is_resumed_with_the_history_of_the_host(self, tmp_path: Path) -> None:
+        kill_and_resume(self.host, tmp_path)
+
+    def test_the_snippet_of_the_documentation(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        host = self.host(None)
+        host._plays.extend(host.snippet_plays())
+        names = run_snippet("FRAMEWORKS.md", host.heading, host.snippet_names())
+        assert host.snippet_answer(names) == "To Lisbon."
+        assert (tmp_path / "work.scroll" / "log.db").is_file()
 
 
 # cost -------------------------------------------------------------------------------------------

@@ -11,29 +11,16 @@ from langchain.agents import create_agent
 from langgraph.checkpoint.memory import InMemorySaver
 
 import host_scenario as scenario
-from host_langchain import FakeModel, Host, read_report
-from host_scenario import Calls, Says, reading
+from host_langchain import FakeModel, Host
+from host_scenario import Says, ScenarioTests, read_report, reading
 from scroll_context import SessionOptions
 from scroll_context.errors import BadInput
 from scroll_context.events import Kind
 from scroll_context.hosts.langchain import ScrollMiddleware
-from snippets import run_snippet
 
 
-def test_120_steps_in_a_small_window(folder: Path) -> None:
-    scenario.long_run(Host, folder)
-
-
-def test_a_cancelled_run_interrupts_its_cell_and_the_variables_stay(folder: Path) -> None:
-    scenario.cancellation(Host, folder)
-
-
-def test_a_refused_request_is_sent_again_in_every_mode(tmp_path: Path) -> None:
-    scenario.refused_requests(Host, tmp_path)
-
-
-def test_a_killed_process_is_resumed_with_the_history_that_the_host_saved(tmp_path: Path) -> None:
-    scenario.kill_and_resume(Host, tmp_path)
+class TestScenario(ScenarioTests):
+    host = Host
 
 
 def test_a_checkpointer_keeps_the_complete_state(folder: Path) -> None:
@@ -85,23 +72,10 @@ def test_without_cells_the_model_recalls_by_plain_tools(folder: Path) -> None:
     with host.adapter as middleware:
         assert [tool.name for tool in middleware.tools] == ["search", "expand"]
         scenario.work(host, 12)
-        assert "code 4711-11 " not in scenario.shown(host.requests[-1])
-        recall = Calls((("search", {"query": "code 4711-11", "k": 1}),))
-        host.run("What is the code of report 11?", [recall, Says("4711-11")])
-        assert "code 4711-11 " in scenario.shown(host.requests[-1])
+        scenario.recall_tool(host)
         scenario.check(host)
 
 
 def test_a_session_needs_a_name(folder: Path) -> None:
     with pytest.raises(BadInput, match="session='trip'"):
         ScrollMiddleware(folder)
-
-
-def test_the_snippet_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    host = Host(None)
-    host._plays.append(Says("To Lisbon."))
-    names = {"model": FakeModel(answer=host._answer), "tools": [read_report]}
-    state = run_snippet("FRAMEWORKS.md", "LangChain and LangGraph", names)["state"]
-    assert state["messages"][-1].content == "To Lisbon."
-    assert (tmp_path / "work.scroll" / "log.db").is_file()

@@ -10,28 +10,14 @@ pytest.importorskip("agents", reason="openai-agents is not installed: make test-
 from agents import Agent, RunConfig, Runner, SQLiteSession, UserError
 from agents.testing import ModelStep, ScriptedModel, assistant_message
 
-import host_scenario as scenario
 from host_openai_agents import Host, read_report
-from host_scenario import Says, reading
+from host_scenario import Says, ScenarioTests, reading
 from scroll_context.events import Kind
 from scroll_context.hosts.openai_agents import ScrollFilter
-from snippets import run_snippet
 
 
-def test_120_steps_in_a_small_window(folder: Path) -> None:
-    scenario.long_run(Host, folder)
-
-
-def test_a_cancelled_run_interrupts_its_cell_and_the_variables_stay(folder: Path) -> None:
-    scenario.cancellation(Host, folder)
-
-
-def test_a_refused_request_is_sent_again_in_every_mode(tmp_path: Path) -> None:
-    scenario.refused_requests(Host, tmp_path)
-
-
-def test_a_killed_process_is_resumed_with_the_history_that_the_host_saved(tmp_path: Path) -> None:
-    scenario.kill_and_resume(Host, tmp_path)
+class TestScenario(ScenarioTests):
+    host = Host
 
 
 def test_a_session_of_the_sdk_keeps_the_complete_history(folder: Path) -> None:
@@ -72,11 +58,3 @@ def test_reasoning_is_sent_back_with_the_items_of_its_reply(folder: Path) -> Non
         config = RunConfig(call_model_input_filter=scroll)
         Runner.run_sync(Agent(name="guide", model=model), items, run_config=config, hooks=scroll)
     assert model.calls[0].input == items
-
-
-def test_the_snippet_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    model = ScriptedModel([ModelStep(output=[assistant_message("To Lisbon.")])])
-    names = {"model": model, "tools": [read_report]}
-    assert run_snippet("FRAMEWORKS.md", "OpenAI Agents SDK", names)["answer"] == "To Lisbon."
-    assert (tmp_path / "work.scroll" / "log.db").is_file()

@@ -9,8 +9,9 @@ apart from folded results and the index. The messages of the sample stay complet
 compacted input until the next compaction, so the prefix changes there only.
 
 A strategy is made once for a task and used by all of its samples at the same time. So each
-conversation has a session of its own, which begins at its first compaction. Messages after the
-newest compaction are not recorded: a strategy never sees them.
+conversation has a session of its own, which begins at its first compaction. A program with one
+conversation names its session, and a later process resumes it. Messages after the newest compaction
+are not recorded: a strategy never sees them.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ import uuid
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -49,22 +51,26 @@ from scroll_context.recall.memory import Memory
 from scroll_context.recall.memory_tools import call_tool, recall_tools, tool_specs
 from scroll_context.session.host import HostMessage, Layout, Replace
 from scroll_context.session.options import SessionOptions
+from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.view.eviction import ViewBudget
 
 SAMPLE, CONVERSATION = "scroll_sample", "scroll_conversation"
 """In the store of a sample: its id here, and its newest conversation with a session."""
 COMBINED = "combined_from"
-"""In the metadata of a message: the ids of those that Inspect merged into it."""
+"""In the metadata of a message: the ids of the last two that Inspect merged into it."""
+INSERTED = {"scroll": "inserted"}
+"""The metadata of messages that Scroll inserts, to be known in a later process too."""
 NOTHING_YET = "Nothing has left the context yet: all earlier messages are above."
 
 
 class ScrollCompaction(Closing, CompactionStrategy):
     """Bounds the input of an agent's model.
 
-    `place` is a path, an address or an open Store. `window` is the context window in tokens;
-    without it, Inspect's figure for the model counts. `close` closes the sessions, and a store that
-    this object opened.
+    `place` is a path, an address or an open Store. `session` names the session of the only
+    conversation; without it, each conversation begins a session. `window` is the context window in
+    tokens; without it, Inspect's figure for the model counts. `close` closes the sessions, and a
+    store that this object opened.
     """
 
     bounds: ClassVar[bool] = True
@@ -74,6 +80,7 @@ class ScrollCompaction(Closing, CompactionStrategy):
     def __init__(
         self,
         place: Store | str | Path,
+        session: str = "",
         *,
         window: int | None = None,
         options: SessionOptions | None = None,
@@ -85,16 +92,33 @@ class ScrollCompaction(Closing, CompactionStrategy):
         self._options = options or SessionOptions(context="plain")
         self._store = place if isinstance(place, Store) else Store(place, create=True)
         self._conversations: dict[str, _Conversation] = {}
+        self._samples: set[str] = set()
         self._lock = threading.Lock()
         own_store = None if self._store is place else self._store
         self._close = weakref.finalize(self, _closed, self._conversations, own_store)
+        # The session of the only conversation, if it was named.
+        self.session: Session | None = None
+        if session:
+            self.session = self._begin(session).adapter.session
+
+    @property
+    def preserve_prefix(self) -> bool:
+        """Inspect puts back the system messages only. It would put back all messages that an agent
+        was given at its start, and those of a long conversation do not fit.
+        """
+        return False
 
     async def compact(
         self, model: Model, messages: list[ChatMessage], tools: list[ToolInfo]
     ) -> tuple[list[ChatMessage], ChatMessageUser | None]:
         """The messages to send. Inspect calls this, and appends nothing to the history."""
-        sample = sample_store().get(SAMPLE) or uuid.uuid4().hex[:12]
-        sample_store().set(SAMPLE, sample)
+        sample = sample_store().get(SAMPLE)
+        if sample not in self._samples:
+            # Also where a checkpoint of Inspect was restored in another process: its messages are
+            # no longer complete, and would be taken for a history that was cut.
+            sample = uuid.uuid4().hex[:12]
+            self._samples.add(sample)
+            sample_store().set(SAMPLE, sample)
         conversation = await asyncio.to_thread(self._conversation, sample, messages)
         sample_store().set(CONVERSATION, conversation.session_name)
         specs = [
@@ -106,14 +130,18 @@ class ScrollCompaction(Closing, CompactionStrategy):
     def _conversation(self, sample: str, messages: Sequence[ChatMessage]) -> "_Conversation":
         """The conversation that these messages continue, or a new one."""
         with self._lock:
+            if self.session is not None:
+                return self._conversations[self.session.scope.session_id]
             begun = [name for name in self._conversations if name.startswith(f"{sample}-")]
             for name in begun:
-                if any(self._conversations[name].has(message) for message in messages):
+                if self._conversations[name].knows_any(messages):
                     return self._conversations[name]
-            name = f"{sample}-{len(begun) + 1}"
-            adapter = HostAdapter(self._store, name, window=self.window, options=self._options)
-            self._conversations[name] = _Conversation(name, adapter)
-            return self._conversations[name]
+            return self._begin(f"{sample}-{len(begun) + 1}")
+
+    def _begin(self, name: str) -> "_Conversation":
+        adapter = HostAdapter(self._store, name, window=self.window, options=self._options)
+        self._conversations[name] = _Conversation(name, adapter)
+        return self._conversations[name]
 
     @cached_property
     def tools(self) -> list[Tool]:
@@ -145,35 +173,61 @@ class _Conversation:
         self.session_name = session_name
         self.adapter = adapter
         # Inspect passes the compacted input and what is new, so the originals are kept here.
-        self._messages: dict[str, ChatMessage] = {}
-        self._inserted: set[str] = set()
+        self._originals: list[ChatMessage] = []
+        # The ids of the messages that the newest compaction returned, and of those it left out.
+        self._returned: set[str] = set()
+        self._dropped: set[str] = set()
+        self._last_returned = ""
 
-    def has(self, message: ChatMessage) -> bool:
-        """Whether a message is known here, alone or merged with others."""
-        ids = {message.id, *(message.metadata or {}).get(COMBINED, ())}
-        return not ids.isdisjoint(self._messages.keys() | self._inserted)
+    def knows_any(self, messages: Sequence[ChatMessage]) -> bool:
+        return any(not self._known.isdisjoint(_ids(message)) for message in messages)
+
+    @property
+    def _known(self) -> set[str]:
+        return self._returned | self._dropped
 
     def compact(
         self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], model_name: str
     ) -> list[ChatMessage]:
-        self._messages |= {message.id: message for message in messages if not self.has(message)}
-        originals = list(self._messages.values())
+        is_compacted = self._is_compacted(messages)
+        originals = list(messages)
+        if is_compacted:
+            new = [message for message in messages if self._known.isdisjoint(_ids(message))]
+            originals = [*self._originals, *new]
         host_messages = [host_message(message) for message in originals]
         layout = self.adapter.follow(host_messages, tools=tools, model_name=model_name)
-        if not layout.evicted:
+        if not layout.evicted and (is_compacted or layout.is_unchanged):
             # Inspect counts more tokens than Scroll does, or the provider refused the input.
             layout = self.adapter.follow(
                 host_messages, tools=tools, model_name=model_name, overflowed=True
             )
         sent = apply(layout, originals)
-        self._inserted |= {message.id for message in sent if message.id not in self._messages}
-        return sent
+        self._originals = originals
+        self._returned = {str(message.id) for message in sent}
+        self._dropped = {str(message.id) for message in originals} - self._returned
+        self._last_returned = str(sent[-1].id)
+        # Inspect puts the system messages before the others.
+        return list(dropwhile(lambda message: message.role == "system", sent))
+
+    def _is_compacted(self, messages: Sequence[ChatMessage]) -> bool:
+        """Whether these are the messages of the newest compaction, and what came after it.
+
+        An agent that is started again with its history passes complete messages instead, in which
+        prompts may be edited or taken back.
+        """
+        present = {message_id for message in messages for message_id in _ids(message)}
+        return self._last_returned in present and self._dropped.isdisjoint(present)
 
     def recall(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Answer a call of a recall tool. Inspect's messages record it."""
         memory = self.adapter.session.environment.memory
         answer = call_tool(recall_tools(memory, PLAIN_TOOLS), name, arguments)
         return json.dumps(answer, ensure_ascii=False, default=str)
+
+
+def _ids(message: ChatMessage) -> set[str]:
+    """The ids of a message, and of the last two that Inspect merged into it."""
+    return {str(message.id), *(message.metadata or {}).get(COMBINED, ())}
 
 
 def host_message(message: ChatMessage) -> HostMessage:
@@ -205,7 +259,12 @@ def host_message(message: ChatMessage) -> HostMessage:
                 wire=message,
             )
     return HostMessage(
-        role=message.role, text=message.text, media=_media(message), id=message.id, wire=message
+        role=message.role,
+        text=message.text,
+        media=_media(message),
+        notice=(message.metadata or {}).items() >= INSERTED.items(),
+        id=message.id,
+        wire=message,
     )
 
 
@@ -214,7 +273,7 @@ def apply(layout: Layout, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     return applied(
         layout,
         messages,
-        inserted=lambda text: ChatMessageUser(content=text),
+        inserted=lambda text: ChatMessageUser(content=text, metadata=dict(INSERTED)),
         replaced=_replaced,
         without_reasoning=_without_reasoning,
     )
