@@ -8,8 +8,8 @@ The environments are made below `.venv-hosts`, because the frameworks pin versio
 other. The newest version is the newest that can be installed; a newer one that the registry has is
 named in the table. The tests run without a network: in a network namespace where the system allows
 `unshare`, else with sockets that refuse to connect (testing/offline.py), and
-tests/hosts/test_offline.py checks it in each run. After the tests of an adapter that bounds, the
-tokens of 200 steps are counted, with and without Scroll. A table of all runs comes last, and
+tests/hosts/test_offline.py checks it in each run. With the newest version of a framework whose
+adapter bounds, the tokens of 200 steps are counted, with and without Scroll. A table of all runs comes last, and
 `.venv-hosts/results.json` holds the same.
 """
 
@@ -226,23 +226,28 @@ def run(name: str, version: str, earlier: Sequence[dict[str, Any]]) -> dict[str,
     row["packages"] = installed(python, name)
     if version == "newest":
         row["newer"] = newer_than(python, row["packages"])
-    for other in earlier:
-        if other["framework"] == name and other.get("packages") == row["packages"]:
-            same = {key: other[key] for key in ("passed", "without", "with") if key in other}
-            return row | same | {"tests": f"the same as {other['version']}"}
     print(f"== {name}, {version}: {', '.join(row['packages'])}", flush=True)
     if not row["packages"]:
         # The tests would be skipped, and a run that skips everything looks like a good one.
         return row | {"tests": "the framework is not installed"}
-    tests = run_tests(python, name)
-    row["tests"] = (tests.stdout.strip().splitlines() or ["no output"])[-1].strip("= ")
-    row["passed"] = tests.returncode == 0
-    if row["passed"] and (ROOT / f"testing/host_{name}.py").exists():
+    tested = [other for other in earlier if is_same(other, row)]
+    if tested:
+        row |= {"passed": tested[0]["passed"], "tests": f"the same as {tested[0]['version']}"}
+    else:
+        row |= run_tests(python, name)
+    is_bounding = (ROOT / f"testing/host_{name}.py").exists()
+    if row["passed"] and is_bounding and version == "newest":
         row |= count_tokens(python, name)
     return row | {"seconds": round(time.monotonic() - begun)}
 
 
-def run_tests(python: Path, name: str) -> "subprocess.CompletedProcess[str]":
+def is_same(other: dict[str, Any], row: dict[str, Any]) -> bool:
+    """Whether two rows are for one framework in one version."""
+    return all(other.get(key) == row[key] for key in ("framework", "packages"))
+
+
+def run_tests(python: Path, name: str) -> dict[str, Any]:
+    """Run the tests of a framework; how they ended."""
     prefix = without_network()
     plugin = [] if prefix else ["-p", "offline"]
     files = [TESTS / f"test_{name}.py", TESTS / "test_offline.py"]
@@ -260,7 +265,8 @@ def run_tests(python: Path, name: str) -> "subprocess.CompletedProcess[str]":
         text=True,
     )
     print(tests.stdout, flush=True)
-    return tests
+    last_line = (tests.stdout.strip().splitlines() or ["no output"])[-1].strip("= ")
+    return {"tests": last_line, "passed": tests.returncode == 0}
 
 
 def count_tokens(python: Path, name: str) -> dict[str, Any]:
