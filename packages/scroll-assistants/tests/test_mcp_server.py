@@ -21,10 +21,10 @@ import pytest
 pytest.importorskip("mcp")
 
 import httpx2
+from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
 
-from mcp import Client, MCPError, StdioServerParameters
 from scroll_assistants import recall_server
 from scroll_assistants.mcp_http import sdk_server, serve_http
 from scroll_assistants.project import project_task
