@@ -86,21 +86,30 @@ test-assistants: $(READY)  ## the tests with a real Claude Code, Codex and Gemin
 test-hosts:      ## the adapters under their real frameworks, lowest and newest version; HOST=name
 	$(PYTHON) benchmarks/hosts.py $(HOST)
 
-test-gateway: $(READY)  ## 150 turns of real assistants through a gateway; TURNS, WINDOWS (700 MB)
+test-gateway: $(READY)  ## 150 turns of real assistants through a gateway; TURNS, WINDOWS (1 GB)
 	@$(BIN)/python -m pip install --quiet --group assistants \
 	    || echo "Claude Code and Codex cannot be installed"
 	@npm install --silent --no-fund --no-audit --prefix $(VENV)/opencode opencode-ai \
 	    || echo "opencode cannot be installed"
+	@# The newest Claude Code does not refuse to read a file again; this one does.
+	@npm install --silent --no-fund --no-audit --prefix $(VENV)/older-claude \
+	    @anthropic-ai/claude-code@2.1.197 || echo "the older Claude Code cannot be installed"
 	SCROLL_GATEWAY_TURNS=$(or $(TURNS),150) SCROLL_GATEWAY_WINDOWS="$(or $(WINDOWS),30000 120000)" \
 	SCROLL_GATEWAY_REPORTS=$(CURDIR)/$(VENV)/gateway \
 	SCROLL_OPENCODE=$(CURDIR)/$(VENV)/opencode/node_modules/.bin/opencode \
+	SCROLL_OLDER_CLAUDE=$(CURDIR)/$(VENV)/older-claude/node_modules/.bin/claude \
 	    $(BIN)/pytest -rs packages/scroll-gateway/tests/test_real_assistants.py \
 	        packages/scroll-gateway/tests/test_real_one_session.py \
 	        packages/scroll-gateway/tests/test_assistant_scenes.py
 
+# Real assistants are among the clients if `make test-gateway` has installed them.
 test-gateway-kills: $(READY)  ## kills a gateway, its clients and connections; KILLS, SEED
 	PYTHONPATH=testing $(BIN)/python testing/gateway_kills.py --kills $(or $(KILLS),200) \
 	    $(if $(SEED),--seed $(SEED))
+	SCROLL_GATEWAY_TURNS=1 SCROLL_GATEWAY_KILLS=$(or $(ASSISTANT_KILLS),24) \
+	SCROLL_GATEWAY_SEED=$(SEED) \
+	SCROLL_OPENCODE=$(CURDIR)/$(VENV)/opencode/node_modules/.bin/opencode \
+	    $(BIN)/pytest -rsP packages/scroll-gateway/tests/test_assistant_scenes.py -k at_random
 
 test-long: $(READY)  ## every test in its long form: more races, kills and examples; ARGS for pytest
 	SCROLL_LONG=1 $(BIN)/pytest -n 4 $(ARGS)

@@ -1,10 +1,15 @@
 """How each real assistant is told what to do: its arguments, and its tools as a model calls them."""
 
 import json
+import re
+import subprocess
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import httpx2
 
 from upstream_wire import Answer, Call, Json
 
@@ -159,6 +164,26 @@ class Codex(Client):
         words = self.words("Read on.", session=stage.session)
         stage.run(url, words)
 
+    def rewind(self, stage: "Stage", url: str) -> None:
+        """Codex takes turns back by a fork that ends before them, also on its screen."""
+        stage.run(url, self.words("Read the parts."))
+        thread = stage.session
+        stage.run(url, self.words("Read on.", session=thread))
+        settings = {"model": CODEX_MODEL, "approval_policy": "never"}
+        settings["sandbox_mode"] = "danger-full-access"
+        words = ["app-server"]
+        for key, value in settings.items():
+            words += ["-c", f'{key}="{value}"']
+        with stage.server(url, words) as process:
+            client = {"clientInfo": {"name": "scene", "version": "1"}}
+            _request(process, "initialize", client)
+            resumed = _request(process, "thread/resume", {"threadId": thread})
+            first = resumed["thread"]["turns"][0]["id"]
+            forked = _request(process, "thread/fork", {"threadId": thread, "lastTurnId": first})
+            text = {"type": "text", "text": "Read something else."}
+            turn = {"threadId": forked["thread"]["id"], "input": [text]}
+            _request(process, "turn/start", turn, until="turn/completed")
+
 
 class Opencode(Client):
     name = "opencode"
@@ -184,6 +209,57 @@ class Opencode(Client):
 
     def unknown_blocks(self) -> tuple[Json, ...]:
         return ({"type": "redacted_thinking", "data": "kingfisher-block"},)
+
+    def compact(self, stage: "Stage", url: str) -> None:
+        stage.run(url, self.words("Read the parts."))
+        provider, _, model = OPENCODE_MODEL.partition("/")
+        with self._api(stage, url) as session:
+            session.post("/summarize", json={"providerID": provider, "modelID": model})
+        stage.run(url, self.words("Read on.", session=stage.session))
+
+    def rewind(self, stage: "Stage", url: str) -> None:
+        stage.run(url, self.words("Read the parts."))
+        stage.run(url, self.words("Read on.", session=stage.session))
+        with self._api(stage, url) as session:
+            infos = [message["info"] for message in session.get("/message").json()]
+            prompts = [info["id"] for info in infos if info["role"] == "user"]
+            session.post("/revert", json={"messageID": prompts[-1]})
+        stage.run(url, self.words("Read something else.", session=stage.session))
+
+    @contextmanager
+    def _api(self, stage: "Stage", url: str) -> Iterator[httpx2.Client]:
+        """The conversation in a server of opencode."""
+        with stage.server(url, ["serve", "--hostname", "127.0.0.1", "--port", "0"]) as process:
+            assert process.stdout is not None
+            address = next(
+                match[0] for line in process.stdout if (match := re.search(r"http://\S+", line))
+            )
+            with httpx2.Client(
+                base_url=f"{address}/session/{stage.session}",
+                timeout=120,
+                event_hooks={"response": [httpx2.Response.raise_for_status]},
+            ) as client:
+                yield client
+
+
+def _request(
+    process: "subprocess.Popen[str]", method: str, params: Json, *, until: str = ""
+) -> Json:
+    """The result of a request to an app server of Codex, or a notification that follows it."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps({"id": method, "method": method, "params": params}) + "\n")
+    process.stdin.flush()
+    for line in process.stdout:
+        message = json.loads(line)
+        assert "error" not in message, message
+        if until and message.get("method") == until:
+            answer: Json = message["params"]
+            return answer
+        if not until and message.get("id") == method:
+            result: Json = message["result"]
+            return result
+    raise AssertionError(f"the app server ended at {method}")
 
 
 def client_of(program: str) -> Client:

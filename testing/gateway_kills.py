@@ -43,6 +43,20 @@ SPREAD = 0.12
 PATIENCE = 300.0
 
 
+class Victims:
+    """Who is killed next: at random, but each of them once in three kills."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self._dice = dice
+        self._left: list[str] = []
+
+    def next(self) -> str:
+        if not self._left:
+            self._left = ["gateway", "client", "connection"]
+            self._dice.shuffle(self._left)
+        return self._left.pop()
+
+
 class Hunt:
     """The victims, and who was killed how often."""
 
@@ -55,6 +69,7 @@ class Hunt:
         self.restarts = 0
         self._kills = kills
         self._random = random.Random(seed)
+        self._victims = Victims(self._random)
         self._progress = progress
         self._gateway: GatewayProcess | None = None
         self._client: Any = None
@@ -76,7 +91,7 @@ class Hunt:
         answer = replace(answer, text=f"{answer.text} Reply {turn.number}.")
         if self.is_over or self._random.random() > 0.5:
             return answer
-        victim = self._random.choice(("gateway", "client", "connection"))
+        victim = self._victims.next()
         self.counts[victim] += 1
         self._progress(f"{self.counts.total()} of {self._kills} kills: {victim}")
         if victim == "connection":

@@ -11,10 +11,12 @@ afterwards.
 import contextlib
 import json
 import os
+import random
 import re
 import struct
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from collections import Counter
@@ -26,6 +28,7 @@ from typing import Any
 from assistant_clients import Client, client_of
 from assistant_runs import loopback_up
 from gateway_driver import Watched, environment, returned
+from gateway_kills import Victims
 from gateways import GatewayProcess, Json
 from scripted_upstream import OVERLOADED, TOO_LONG, Refusal, ScriptedUpstream, Turn
 from scroll_context.events import Event, Kind
@@ -33,6 +36,7 @@ from scroll_context.projects import project_task
 from scroll_context.session.session import Session
 from scroll_context.session.wire_form import wire_bytes
 from scroll_context.store import Store
+from scroll_context.upkeep.integrity import verify
 from scroll_gateway import conversations
 from scroll_gateway.assistants import Recall, run_of
 from scroll_gateway.running import RunningGateway, opened
@@ -41,7 +45,12 @@ from upstream_wire import Answer
 
 WINDOW = 30_000
 SECONDS = 400
-FILES = 40
+KILLS = int(os.environ.get("SCROLL_GATEWAY_KILLS") or 12)
+KILL_SEED = int(os.environ.get("SCROLL_GATEWAY_SEED") or 7)
+KILL_TURNS = 2 * KILLS + 4
+FILES = max(40, 2 * KILL_TURNS)
+# Seconds after the arrival of a request within which a kill comes.
+KILL_SPREAD = 0.3
 SUBTASK = "Look into the tests."
 DONE = "All of it is done."
 
@@ -122,13 +131,23 @@ class Stage:
             child.command,
             cwd=self.project,
             env=child.environment,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if "app-server" in words else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         self.processes.append(process)
         return process
+
+    @contextlib.contextmanager
+    def server(self, url: str, words: list[str]) -> "Iterator[subprocess.Popen[str]]":
+        """The assistant as a server, which is ended at the end of the block."""
+        process = self.started(url, words)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.communicate(timeout=SECONDS)
 
     def ended(self, process: "subprocess.Popen[str]") -> str:
         printed, errors = process.communicate(timeout=SECONDS)
@@ -174,7 +193,7 @@ class Stage:
             ),
             "twice": sum(count - 1 for count in Counter(kept).values()),
             "echoes": [
-                event.content[:300]
+                event.content[:1000]
                 for event in events
                 if event.kind == Kind.TOOL_RESULT and event.is_echo
             ],
@@ -184,10 +203,11 @@ class Stage:
 
 
 def _is_of_work(event: Event) -> bool:
-    """Whether two equal ones would mean that something was recorded twice: calls have ids."""
-    return event.kind == Kind.TOOL_RESULT or (
-        event.kind == Kind.CONVERSATION and event.role == "assistant"
-    )
+    """Whether two equal ones would mean that something was recorded twice: calls have ids.
+
+    Claude Code puts the same reply into its list whenever it resumes after a kill.
+    """
+    return event.kind == Kind.TOOL_RESULT or bool(event.metadata.get("tool_calls"))
 
 
 def _last_words(turn: Turn) -> str:
@@ -219,7 +239,9 @@ def fork(stage: Stage) -> None:
 
 def rewind(stage: Stage) -> None:
     """The newest turns are taken back, and another prompt takes their place."""
-    with stage.played({7, 11, 14}), stage.gateway() as running:
+    # Codex rewinds by a fork, which has a name of its own.
+    is_fork = stage.client.name == "codex"
+    with stage.played({7, 11, 14}, is_fork=is_fork), stage.gateway() as running:
         stage.client.rewind(stage, running.url)
 
 
@@ -311,6 +333,62 @@ def gateway_restarted(stage: Stage) -> None:
         finally:
             gateways[0].kill()
     stage.extra["same_address"] = gateways[0].url == address
+
+
+def killed_at_random(stage: Stage) -> None:
+    """The gateway, the assistant and connections of the upstream are killed at random moments."""
+    dice = random.Random(KILL_SEED)
+    victims = Victims(dice)
+    counts: Counter[str] = Counter()
+    timers: list[threading.Timer] = []
+    gateways: list[GatewayProcess] = []
+    lock = threading.Lock()
+
+    def restart() -> None:
+        with lock:
+            gateways[0].restart()
+
+    def strike(turn: Turn) -> Step:
+        if counts.total() >= KILLS or dice.random() > 0.5:
+            return None
+        victim = victims.next()
+        counts[victim] += 1
+        if victim == "connection":
+            return Answer(f"Step {turn.number} is cut off in the middle.", cut=True)
+        kill = restart if victim == "gateway" else stage.processes[-1].kill
+        timers.append(threading.Timer(dice.random() * KILL_SPREAD, kill))
+        timers[-1].start()
+        return None
+
+    strikes = dict.fromkeys(range(2, FILES), strike)
+    with stage.played(set(range(KILL_TURNS, 10 * FILES)), strikes) as upstream:
+        gateways.append(
+            GatewayProcess(stage.store, upstream.url, window=WINDOW, task_id=stage.task_id)
+        )
+        try:
+            printed = stage.run(gateways[0].url, stage.client.words("Read the parts."))
+            while DONE not in printed:
+                assert len(stage.runs) < 2 * KILLS, stage.runs[-1]
+                words = stage.client.words(f"Read on, {len(stage.runs)}.", session=stage.session)
+                printed = stage.run(gateways[0].url, words)
+                for timer in timers:
+                    timer.join()
+        finally:
+            gateways[0].kill()
+    stage.extra["kills"] = dict(counts)
+    stage.extra["lost"] = _lost(stage)
+
+
+def _lost(stage: Stage) -> list[str]:
+    """The ids of calls and results that the client sent, and that the log lacks."""
+    bodies = b"".join(request.body for request in stage.upstream.requests)
+    sent = set(re.findall(rb'"(?:tool_use_id|call_id)": ?"([^"]+)"', bodies))
+    with Store(stage.store, read_only=True) as store:
+        assert verify(store.log).ok
+        events = list(store.log.iterate())
+    results = {event.tool_call_id for event in events if event.kind == Kind.TOOL_RESULT}
+    calls = {call["id"] for event in events for call in event.metadata.get("tool_calls", ())}
+    return sorted(name for name in map(bytes.decode, sent) if not {name} <= results & calls)
 
 
 def re_read(stage: Stage) -> None:

@@ -134,6 +134,7 @@ sys.exit(7)
     assert printed["arguments"][-4:] == ["-p", "a prompt", "--store", "x"]
     (servers,) = [word for word in printed["arguments"] if word.startswith("--mcp-config=")]
     server = json.loads(servers.partition("=")[2])["mcpServers"]["scroll"]
+    assert server["alwaysLoad"]
     assert server["args"][:3] == ["mcp", "--store", str(store)]
     assert len(upstream.requests) == 1
     assert "1 request: about" in done.stderr

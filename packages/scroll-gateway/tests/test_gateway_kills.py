@@ -1,19 +1,16 @@
 """The gateway, its client and the connections of its upstream are killed at random.
 
-`make test-gateway-kills` kills 200 times.
+`make test-gateway-kills` kills 200 times, real assistants among the clients.
 """
 
 from pathlib import Path
 
-import pytest
+from forms import form
+from gateway_kills import TURNS, Hunt
 
-from forms import LONG
-from gateway_kills import Hunt
-
-KILLS = 20
+KILLS = form(3, 24)
 
 
-@pytest.mark.skipif(not LONG, reason="make test-long and make test-gateway-kills take minutes")
 def test_nothing_is_lost_or_recorded_twice_whoever_is_killed(tmp_path: Path) -> None:
     lines: list[str] = []
     report = Hunt(tmp_path, KILLS, seed=36, progress=lines.append).run()
@@ -24,4 +21,4 @@ def test_nothing_is_lost_or_recorded_twice_whoever_is_killed(tmp_path: Path) -> 
     assert report["failures"] == []
     assert report["is_verified"]
     assert report["sessions"] == report["conversations"]
-    assert report["messages"] > 20
+    assert report["messages"] > TURNS

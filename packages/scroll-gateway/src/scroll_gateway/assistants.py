@@ -120,7 +120,13 @@ Additions = tuple[list[str], dict[str, str]]
 def _claude(url: str, recall: Recall, environment: Mapping[str, str]) -> Additions:
     arguments = []
     if recall.command:
-        server = {"command": recall.command[0], "args": list(recall.command[1:])}
+        # Claude Code waits for such a server before its first request. Tools that come later change
+        # the beginning of the request, which costs the cache and makes thinking invalid.
+        server = {
+            "command": recall.command[0],
+            "args": list(recall.command[1:]),
+            "alwaysLoad": True,
+        }
         # With "=", these options take no further words: a prompt may follow.
         arguments = [
             f"--mcp-config={json.dumps({'mcpServers': {'scroll': server}})}",
