@@ -98,6 +98,9 @@ def test_a_search_to_erase_means_all_words_and_counts_every_event(
         and "1,101 events have" in none.stderr
     )
     assert scroll("erase", "1", "--any").exit_code == 1
+    unnamed = scroll("erase", "--word", "heron")
+    assert unnamed.exit_code == 1
+    assert "name the events to erase: SEQ, LO-HI, --session" in unnamed.stderr
 
 
 def test_a_word_is_erased_in_every_case_and_form(scroll: Any, folder: Path) -> None:

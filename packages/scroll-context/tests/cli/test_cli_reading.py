@@ -29,6 +29,8 @@ def test_search_finds_the_preference(filled: Any) -> None:
     assert line in result.stdout
     hits = json.loads(filled("search", "toll roads", "--json", "-k", 2).stdout)
     assert len(hits) == 2
+    unquoted = json.loads(filled("search", "toll", "roads", "--json", "-k", 2).stdout)
+    assert unquoted == hits
     [preference] = [hit for hit in hits if hit["seq"] == 7]
     assert preference["content"].startswith("We will rent a car")
     assert {"session_id", "role", "kind", "created_at", "score", "snippet"} <= set(preference)

@@ -130,6 +130,11 @@ def erase(
             seqs += _matching(opened, utf8(query), any_word, filters)
         elif any_word:
             raise BadInput("--any changes how --search matches; give --search too")
+        elif not (spans or source or place.session or place.agent or place.task):
+            raise BadInput(
+                "name the events to erase: SEQ, LO-HI, --session, --agent, --task, --project, "
+                "--source or --search"
+            )
         request = {
             "seqs": seqs,
             "session_id": place.session,

@@ -109,9 +109,7 @@ def select(
     candidates = sorted(set(seqs))
     is_filtered = any(label is not None for label in (session_id, agent_id, task_id, source))
     if not candidates and not is_filtered:
-        raise BadInput(
-            "say which events are to be erased: by seqs, session_id, agent_id, task_id or source"
-        )
+        raise BadInput("name the events to erase, by seqs, session_id, agent_id, task_id or source")
     if not is_filtered:
         existing = {event.seq for event in log.get_many(candidates)}
         for seq in candidates:
