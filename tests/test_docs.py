@@ -16,7 +16,12 @@ from scroll_context.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(DOCS.rglob("*.md")),
+    *sorted(ROOT.glob("packages/*/README.md")),
+]
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 ASSISTANTS = ("claude", "codex", "opencode")
 LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
