@@ -60,10 +60,9 @@ def main() -> None:
 
 def take(chromium: str, address: str, request: int) -> None:
     pictures = [
-        ("inspector-request", f"/request/{request}", 1100, 1000, "light"),
+        ("inspector-request", f"/request/{request}", 1100, 1040, "light"),
         ("inspector-session", f"/session/{SESSION}", 1100, 800, "light"),
         ("inspector-pressure", f"/pressure/{SESSION}", 1100, 640, "dark"),
-        ("inspector-variables", f"/request/{request}/variables", 1100, 800, "dark"),
         ("inspector-phone", f"/request/{request}", 390, 800, "dark"),
     ]
     with sync_playwright() as started:

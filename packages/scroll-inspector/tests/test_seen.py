@@ -11,7 +11,7 @@ import pytest
 
 from scroll_context.agent.agent import Agent
 from scroll_context.events import BOOKKEEPING, Draft, Event, Kind
-from scroll_context.messages import ToolCall
+from scroll_context.messages import Media, ToolCall
 from scroll_context.models import Reply, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Entry
 from scroll_context.session import explain
@@ -23,15 +23,27 @@ from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.view.working import RENDERER_VERSION, WorkingView
 from scroll_inspector import seen
+from scroll_inspector.charts import Pressure, chart
 from served import Serve, Site
 
 SESSION = "trip-4-september"
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360"
+    "606060000000050001a5f645400000000049454e44ae426082"
+)
+"""A picture of one point, as a PNG file."""
 
 
 def folding_plan(past: Past) -> Event:
     """The first eviction that folds a result and moves a step to the index."""
     plans = ((event, seen.plan_of(event)) for event in past.evictions)
     return next(event for event, plan in plans if plan.folded and plan.evicted)
+
+
+def is_quoted(view: WorkingView, seq: int) -> bool:
+    """Whether the index of a view quotes an event besides the line that stands for it."""
+    is_standing = any(standing.seq == seq for standing in view.index.standing)
+    return is_standing or any(seq in fact.seqs for fact in view.index.state)
 
 
 def test_every_request_is_verified_in_any_order_from_kept_views(
@@ -106,9 +118,9 @@ def test_each_event_is_told_in_which_requests_it_was_seen(past: Past) -> None:
         for request, view in views.items():
             if request > event.seq:
                 now = whereabouts(view, event.seq)
-                assert told.pop(request) == (
-                    "as a line of the index" if now.startswith("index: ") else now
-                )
+                place = "as a line of the index" if now.startswith("index: ") else now
+                assert place.startswith("not") or told[request].startswith(place)
+                assert ("quoted" in told.pop(request)) == is_quoted(view, event.seq)
         assert not told
         assert sum(one.count for one in found) == sum(request > event.seq for request in views)
 
@@ -145,7 +157,7 @@ def test_a_fork_tells_in_which_of_its_requests_an_event_was_seen(
         for request, view in views.items():
             how = next(one.how for one in told if one.first <= request <= one.last)
             now = whereabouts(view, asked.seq)
-            assert how == ("as a line of the index" if now.startswith("index: ") else now)
+            assert how.startswith("as a line of the index" if now.startswith("index: ") else now)
 
 
 def test_why_an_event_was_not_there(past: Past) -> None:
@@ -159,19 +171,17 @@ def test_why_an_event_was_not_there(past: Past) -> None:
     gone = seen.plan_of(plan).evicted[0][0]
     log = past.store.log
     evicted = seen.why(past, request, log.get(gone))
-    assert "line of the index" in evicted["sentence"]
-    assert [seq for seq, _ in evicted["plans"]] == [plan.seq]
-    assert str(gone) in evicted["now"]
-    assert "inside a cell" in seen.why(past, request, by_kind[Kind.TOOL_RESULT])["sentence"]
-    assert "bookkeeping" in seen.why(past, request, by_kind[Kind.REQUEST])["sentence"]
-    assert "after this request" in seen.why(past, request, log.get(log.last_seq()))["sentence"]
-    assert (
-        "line of the index" in seen.why(past, request, log.get(3))["sentence"]
-    )  # an earlier session
+    assert "line of the index" in evicted.sentence
+    assert [seq for seq, _ in evicted.plans] == [plan.seq]
+    assert str(gone) in evicted.line
+    assert "inside a cell" in seen.why(past, request, by_kind[Kind.TOOL_RESULT]).sentence
+    assert "bookkeeping" in seen.why(past, request, by_kind[Kind.REQUEST]).sentence
+    assert "after this request" in seen.why(past, request, log.get(log.last_seq())).sentence
+    assert "line of the index" in seen.why(past, request, log.get(3)).sentence  # an earlier session
     plan = next(one for one in past.evictions if seen.plan_of(one).folded)
     request = next(one for one in past.requests if one.seq > plan.seq)
     folded = seen.plan_of(plan).folded[0]
-    assert "stub" in seen.why(past, request, log.get(folded))["sentence"]
+    assert "stub" in seen.why(past, request, log.get(folded)).sentence
 
 
 def test_a_past_takes_in_what_is_recorded_while_it_is_kept(tmp_path: Path) -> None:
@@ -215,7 +225,7 @@ def test_the_page_of_a_request_says_what_changed_and_why(demo: Site, past: Past)
     assert f'href="/events/{lo}-{hi}"' in page
     folded = seen.plan_of(plan).folded[0]
     assert re.search(rf'\[scroll: folded seq <a href="/event/{folded}">', page)
-    assert "up to here the request before was the same" in page
+    assert "Up to here, the request before was the same" in page
     assert demo.get(f"/request/{request.seq + 1}").headers["location"] == f"/request/{request.seq}"
     assert demo.get("/request/31").status == 404
     assert demo.get("/request/2").status == 404
@@ -223,7 +233,8 @@ def test_the_page_of_a_request_says_what_changed_and_why(demo: Site, past: Past)
     assert demo.get(f"/request/{request.seq}/left/{plan.seq}").text.count("<li>") == left > 5
     assert "evicted" in demo.get(f"/request/{request.seq}/left/{plan.seq}").text
     assert demo.get(f"/request/{request.seq}/left/{request.seq}").status == 404
-    assert "&#34;role&#34;: &#34;system&#34;" in demo.get(f"/request/{request.seq}/message/0").text
+    message = demo.get(f"/request/{request.seq}/message/0").text
+    assert '<span class="json-key">role</span> <span class="json-string">&#34;system' in message
     assert demo.get(f"/request/{request.seq}/message/999").status == 404
     assert f'href="/request/{request.seq}?about={folded}"' in demo.get(f"/event/{folded}").text
     assert "line of the index" in demo.get(f"/request/{request.seq}?about={lo}").text
@@ -281,3 +292,82 @@ def test_a_hosts_request_is_shown_as_it_was_sent(tmp_path: Path) -> None:
             kinds = [piece.kind for sent in page.messages for piece in sent.pieces]
             assert "harness" not in kinds and "notice" not in kinds
         assert kinds[:3] == ["system", "user", "index"]
+
+
+def test_the_tokens_of_a_request_add_up_to_its_estimate_on_every_page(
+    demo: Site, past: Past
+) -> None:
+    pressure = Pressure()
+    pressure.catch_up(past)
+    columns = {column.first: column for column in chart(past, pressure).columns}
+    for request in past.requests:
+        page = seen.page(past, request)
+        assert page.seen.context is not None
+        recorded = request.metadata["tokens"]
+        assert page.tokens == sum(part.tokens for part in page.parts) == recorded
+        rows = sum(message.tokens for message in page.messages)
+        assert rows + page.sum_of("tools") + page.sum_of("variables") == recorded
+        index = page.seen.context.view.index.tokens
+        assert page.sum_of("index") == columns[request.seq].index == index
+    text = demo.get(f"/request/{request.seq}").text
+    assert f"<dd>{recorded:,} tokens</dd>" in text
+    assert f"</i>index {index:,}</span>" in text
+    assert f"about {index:,} tokens," in demo.get(f"/request/{request.seq}/index").text
+    assert f"what it saw · about {recorded:,} tokens" in demo.get(f"/session/{SESSION}?at=end").text
+
+
+def test_the_marks_of_a_request_are_those_that_its_plan_was_made_by(past: Past) -> None:
+    for request in past.requests:
+        page = seen.page(past, request)
+        low, high, window = page.marks
+        assert (low.tokens, high.tokens, window.tokens) == (2_400, 4_800, 6_000)
+        assert page.seen.context is not None
+        gauge = page.seen.context.view.gauge
+        assert high.estimated == gauge.raw_for(4_800)
+        # Nothing is sent above the mark, unless nothing more could leave.
+        assert page.tokens <= high.estimated
+
+
+def test_an_event_that_the_index_quotes_is_said_to_be_quoted(tmp_path: Path) -> None:
+    rule = "From now on, always give prices in francs."
+    steps: list[Entry] = [exec_cell(f"print('step {n}', 'detail ' * 150)") for n in range(24)]
+    model = ScriptedModel(["Noted.", *steps, "Done."], window=6_000)
+    with Store(tmp_path / "s", create=True) as store:
+        with Session.open(store, session_id="s") as session:
+            agent = Agent(session, model)
+            agent.run(rule)
+            agent.run("Count.")
+        past = Past(store, "s")
+        past.catch_up()
+        request = past.requests[-1]
+        asked = next(store.log.iterate(session_id="s", kind=Kind.CONVERSATION))
+        _, context = past.context(request)
+        assert context is not None
+        assert [standing.seq for standing in context.view.index.standing] == [asked.seq]
+        answer = seen.why(past, request, asked)
+        assert "quoted as a standing instruction" in answer.sentence
+        assert "quoted as a standing instruction" in seen.stretches(past, asked)[-1].how
+
+
+def test_a_hosts_message_is_shown_in_the_form_that_it_is_sent_in(
+    serve: Serve, tmp_path: Path
+) -> None:
+    raw = b'{"role": "user", "content": [{"type": "text", "text": "<b>look</b>"}], "x-own": [1]}'
+    picture = Media(media_type="image/png", name="drawing.png", data=PIXEL)
+    message = HostMessage(role="user", text="<b>look</b>", media=(picture,), raw=raw)
+    with (
+        Store(tmp_path / "s", create=True) as store,
+        Session.open(store, session_id="s") as session,
+    ):
+        layout = session.follow([message], system="You look.", window=4_000)
+        session.replied(Reply(text="A point."), sent="ab" * 32)
+    with serve(tmp_path / "s") as site:
+        page = site.get(f"/request/{layout.request}").text
+        assert "The program sent its own messages" in page
+        assert "body as sent " + "ab" * 32 in page
+        assert f'src="/event/{layout.seqs[0] - 1}/image"' in page
+        assert site.get(f"/event/{layout.seqs[0] - 1}/image").body == PIXEL
+        sent = site.get(f"/request/{layout.request}/message/1").text
+        assert '<span class="json-key">x-own</span>' in sent
+        assert "&lt;b&gt;look&lt;/b&gt;" in sent and "<b>" not in sent
+        assert "in the form in which the program sends it" in sent

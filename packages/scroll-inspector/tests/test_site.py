@@ -1,12 +1,16 @@
 """The inspector over HTTP: who may see it, what its pages hold, and that it writes nothing."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from scroll_context.cli.app import app
 from scroll_context.errors import StoreReadOnly
 from scroll_context.events import Draft, Grant, Kind, Payload
+from scroll_context.log.titles import session_titles
 from scroll_context.session.explain import accounts
 from scroll_context.store import Store
 from scroll_inspector import markup
@@ -77,9 +81,52 @@ def test_the_list_of_sessions_says_what_the_log_says(demo: Site, demo_store: Pat
             assert one.cached_tokens == sums.cache_read_tokens
 
 
+def test_titles_are_those_of_the_command_line(serve: Serve, tmp_path: Path) -> None:
+    long = "Compare the tariffs of all nine ferry lines between the islands,\n\n  season by season"
+    with Store(tmp_path / "s", create=True) as store, serve(tmp_path / "s") as site:
+        store.append(Draft(session_id="a", role="user", content="Hello there!"))
+        first = site.inspector.catalogue.get("a")
+        assert first is not None
+        for number in range(5):
+            store.append(Draft(session_id="a", role="user", content=f"{long} {number}"))
+            store.append(Draft(session_id="b", role="user", content="Book the {{ ferry }} <now>."))
+            titles = session_titles(store.log)
+            for session in site.inspector.catalogue.sessions():
+                assert session.title == titles[session.session_id]
+        listed = CliRunner().invoke(app, ["sessions", "--store", str(tmp_path / "s"), "--json"])
+        assert [row["title"] for row in json.loads(listed.output)] == list(titles.values())
+        assert len(titles["a"]) <= 70 and "\n" not in titles["a"]
+        page = site.get("/session/a").text
+        assert f"<h1>{titles['a']}</h1>" in page
+
+
+def test_a_title_comes_from_events_within_reach(serve: Serve, tmp_path: Path) -> None:
+    with Store(tmp_path / "s", create=True) as store:
+        store.append(Draft(session_id="s", role="user", content="The secret plan.", agent_id="x"))
+        store.append(Draft(session_id="s", role="user", content="The public plan.", agent_id="y"))
+    with serve(tmp_path / "s", Grant(agent_id="y")) as site:
+        assert "The public plan." in site.get("/").text
+        assert "secret" not in site.get("/").text
+
+
+def test_an_empty_page_says_what_to_do(serve: Serve, demo: Site, tmp_path: Path) -> None:
+    Store(tmp_path / "s", create=True).close()
+    with serve(tmp_path / "s") as site:
+        page = site.get("/").text
+    for command in re.findall(r"<code>scroll ([a-z]+)", page):
+        assert CliRunner().invoke(app, [command, "--help"]).exit_code == 0
+    assert page.count("<code>scroll") == 4
+    assert "show all 4 sessions" in demo.get("/?q=nothing+like+this").text
+    assert "Type a few words" in demo.get("/search").text
+    assert "Try fewer or other words" in demo.get("/search?q=zzzz").text
+    assert "search without the filters" in demo.get("/search?q=zzzz&role=tool").text
+    assert "read the steps" in demo.get("/pressure/trip-1-ideas").text
+    assert "all sessions" in demo.get("/nowhere").text
+
+
 def test_filters_leave_the_sessions_that_pass(demo: Site) -> None:
-    assert "trip-2" in demo.get("/?q=flights+TAP").text
-    assert "trip-1" not in demo.get("/?q=flights+TAP").text
+    assert "trip-2" in demo.get("/?q=looked+at+flights").text
+    assert "trip-1" not in demo.get("/?q=looked+at+flights").text
     assert "trip-1" not in demo.get("/?from=2026-06-01").text
     assert "trip-4" not in demo.get("/?to=2026-06-01").text
     assert "trip-4" not in demo.get("/?state=imported").text
@@ -152,6 +199,7 @@ def test_a_long_payload_loads_whole_and_folded_and_downloads(demo: Site, demo_st
     assert answer.body.decode() == whole
     assert answer.headers["content-disposition"].startswith("attachment")
     assert "json-key" in demo.get(f"/event/{long.seq}/text").text
+    assert "json-key" not in demo.get(f"/event/{long.seq}/text?plain=1").text
 
 
 @pytest.fixture

@@ -1,5 +1,4 @@
-"""What the pages draw: the tokens of a request, the window over time, and where the variables come
-from.
+"""What the pages draw: the tokens of a request, and the window over time.
 
 Charts are SVG, made here from numbers: a browser only draws them. Colours are classes of the style
 sheet. The pieces of a chart are plain text. What comes from a store enters them through `_text`
@@ -7,19 +6,18 @@ alone, which escapes it.
 """
 
 import bisect
-import re
 from collections.abc import Sequence
 
 import msgspec
 from markupsafe import Markup, escape
 
-from scroll_context.errors import PayloadDamaged, PayloadMissing
-from scroll_context.events import Event, Kind
+from scroll_context.events import Kind
 from scroll_context.log.rows import number_at
 from scroll_context.session.explain import Past
 from scroll_context.text.printable import visible
+from scroll_context.view.tokens import Gauge
 from scroll_inspector.markup import address_of
-from scroll_inspector.seen import SeenPage, marks
+from scroll_inspector.seen import Mark, SeenPage, budget_at, marks
 
 WIDTH = 1000
 
@@ -44,36 +42,28 @@ def _label(x: float, y: float, text: str, anchor: str = "start") -> str:
 
 
 def token_bar(page: SeenPage) -> Markup:
-    """The tokens of a request by what they are for, against the window and its marks; below, the
-    repeated prefix.
+    """The estimated tokens of a request by what they are for, against the window and its marks;
+    below, the repeated prefix. The legend beside it says what the marks are.
     """
-    total = sum(part.tokens for part in page.parts)
-    window = max(page.window, total, 1)
-    scale = WIDTH / window
-    pieces = [_rect("track", 0, 14, WIDTH, 22)]
+    window = page.marks[-1].estimated
+    widest = max(window, page.tokens, 1)
+    scale = WIDTH / widest
+    pieces = [_rect("track", 0, 4, window * scale, 22)]
     x = 0.0
     for part in page.parts:
         width = part.tokens * scale
-        pieces.append(
-            _rect(f"t-{part.name}", x, 14, max(width, 0.5), 22, f"{part.label}: {part.tokens:,}")
-        )
+        title = f"{part.label}: about {part.tokens:,} tokens"
+        pieces.append(_rect(f"t-{part.name}", x, 4, max(width, 0.5), 22, title))
         x += width
-    prefix = page.difference.prefix_tokens
-    if prefix:
-        # Tool schemas are sent before messages.
-        prefix += sum(part.tokens for part in page.parts if part.name == "tools")
+    if page.prefix_tokens:
         title = "the same as at the beginning of the request before"
-        pieces.append(_rect("prefix", 0, 40, min(prefix * scale, WIDTH), 5, title))
-    for share, name in ((page.high, "high mark"), (page.low, "low mark")):
-        at = share * WIDTH * page.window / window
-        pieces.append(_line("mark", at, 2, at, 46))
-        if at > WIDTH * 0.9:
-            pieces.append(_label(at - 4, 10, name, "end"))
-        else:
-            pieces.append(_label(at + 4, 10, name))
-    summary = f"{total:,} tokens by use, in a window of {page.window:,}"
+        pieces.append(_rect("prefix", 0, 30, page.prefix_tokens * scale, 5, title))
+    for mark in page.marks:
+        at = min(mark.estimated * scale, WIDTH - 1)
+        pieces.append(_line("mark", at, 0, at, 38))
+    summary = f"about {page.tokens:,} tokens by use, in a window of {page.window:,}"
     return Markup(
-        f'<svg class="bar" viewBox="0 0 {WIDTH} 48" preserveAspectRatio="none" role="img" '
+        f'<svg class="bar" viewBox="0 0 {WIDTH} 38" preserveAspectRatio="none" role="img" '
         f'aria-label="{summary}">{"".join(pieces)}</svg>'
     )
 
@@ -157,8 +147,8 @@ class Chart(msgspec.Struct, frozen=True):
     """What a chart of some requests shows."""
 
     columns: tuple[Column, ...]
-    high: float
-    low: float
+    # Of the newest request, as the provider counts.
+    marks: tuple[Mark, ...]
     requests: Sequence[RequestNumbers]
 
 
@@ -198,8 +188,9 @@ def chart(past: Past, pressure: Pressure, lo: int = 0, hi: int = 0) -> Chart:
                 window=_at(windows, part[-1].seq),
             )
         )
-    high, low = marks(past, requests[-1].seq + 1 if requests else 0)
-    return Chart(tuple(columns), high, low, requests)
+    budget = budget_at(past, requests[-1].seq + 1 if requests else 0)
+    window = columns[-1].window if columns else 0
+    return Chart(tuple(columns), marks(budget, window, Gauge()), requests)
 
 
 def _at(steps: list[tuple[int, int]], seq: int) -> int:
@@ -208,65 +199,109 @@ def _at(steps: list[tuple[int, int]], seq: int) -> int:
     return steps[at - 1][1] if at else 0
 
 
-TOP, TALL, LOW = 14, 220, 46
+TOP, TALL, LOW = 18, 220, 46
 LEFT = 56
+
+
+class _Scale(msgspec.Struct, frozen=True):
+    """Where the parts of the chart stand, and how large a token and a dollar are drawn."""
+
+    # Tokens at the upper edge.
+    top: float
+    # The width of a column.
+    wide: float
+    index_top: int
+    cost_top: float
+
+    @property
+    def base(self) -> int:
+        return TOP + TALL
+
+    @property
+    def index_base(self) -> int:
+        return self.base + 34 + LOW
+
+    @property
+    def cost_base(self) -> int:
+        return self.index_base + 30 + LOW if self.cost_top else self.index_base
+
+    def y(self, tokens: float) -> float:
+        return self.base - TALL * tokens / self.top
+
+
+def _scale(chart: Chart) -> _Scale:
+    columns = chart.columns
+    window = max((column.window for column in columns), default=0)
+    return _Scale(
+        top=max([window, 1, *(column.tokens for column in columns)]) * 1.04,
+        wide=(WIDTH - LEFT) / max(len(columns), 1),
+        index_top=max([1, *(column.index for column in columns)]),
+        cost_top=max([0.0, *(column.dollars for column in columns)]),
+    )
 
 
 def pressure_chart(chart: Chart, session_id: str, *, linked: bool = True) -> Markup:
     """Tokens of each request against the window and its marks, with evictions; below, the index and
     the cost.
     """
-    columns = chart.columns
-    window = max((column.window for column in columns), default=0)
-    top = max([window, 1, *(column.tokens for column in columns)]) * 1.04
-    wide = (WIDTH - LEFT) / max(len(columns), 1)
-    thick = max(wide - 0.6, 0.4)
-    base = TOP + TALL
-    index_top = max([1, *(column.index for column in columns)])
-    cost_top = max([0.0, *(column.dollars for column in columns)])
-    index_base = base + 34 + LOW
-    cost_base = index_base + 30 + LOW if cost_top else index_base
-    chart_url = f"/pressure/{address_of(session_id)}"
-    pieces = _grid(top, base)
-    for at, column in enumerate(columns):
-        x = LEFT + at * wide
-        parts = [
-            ("used", base, TALL * column.tokens / top),
-            ("cached", base, TALL * min(column.cached, column.tokens) / top),
-            ("t-index", index_base, LOW * column.index / index_top),
-        ]
-        if cost_top:
-            parts.append(("paid", cost_base, LOW * column.dollars / cost_top))
-        drawing = "".join(
-            _rect(colour, x, bottom - tall, thick, tall) for colour, bottom, tall in parts
-        )
-        if column.evictions:
-            drawing += f'<path class="evicted" d="M{x + wide / 2:.1f} {base + 4} l5 9 h-10 z"/>'
-        drawing += _rect("hit", x, TOP, wide, cost_base - TOP)
+    scale = _scale(chart)
+    pieces = _grid(scale)
+    for place, column in enumerate(chart.columns):
+        drawing = _column(column, LEFT + place * scale.wide, scale)
         summary = _summary(column)
-        url = f"/request/{column.first}"
-        if column.count > 1:
-            url = f"{chart_url}?from={column.first}&amp;to={column.last}"
-        tag = f'a href="{url}" tabindex="-1" aria-label="{summary}"' if linked else "g"
+        tag = "g"
+        if linked:
+            url = _column_url(column, session_id)
+            tag = f'a href="{url}" tabindex="-1" aria-label="{summary}"'
         pieces.append(f"<{tag}><title>{summary}</title>{drawing}</{tag[0]}>")
-    for share, name in ((1.0, "window"), (chart.high, "high mark"), (chart.low, "low mark")):
-        y = base - TALL * share * window / top
-        pieces += [_line("mark", LEFT, y, WIDTH, y), _label(WIDTH - 4, y - 4, name, "end")]
-    pieces.append(_label(LEFT, index_base - LOW - 6, f"index, up to {index_top:,} tokens"))
-    if cost_top:
-        pieces.append(_label(LEFT, cost_base - LOW - 6, f"cost so far, ${cost_top:,.4f}"))
+    for mark in chart.marks:
+        y = scale.y(mark.tokens)
+        label = f"{mark.name} {mark.tokens:,}"
+        # At the left, where a narrow screen shows them at once.
+        pieces += [_line("mark", LEFT, y, WIDTH, y), _label(LEFT + 4, y - 4, label)]
+    pieces.append(
+        _label(LEFT, scale.index_base - LOW - 6, f"index, up to about {scale.index_top:,} tokens")
+    )
+    if scale.cost_top:
+        text = f"cost so far, ${scale.cost_top:,.4f}"
+        pieces.append(_label(LEFT, scale.cost_base - LOW - 6, text))
     return Markup(
-        f'<svg class="pressure" viewBox="0 0 {WIDTH} {cost_base + 4}" role="group" '
+        f'<svg class="pressure" viewBox="0 0 {WIDTH} {scale.cost_base + 4}" role="group" '
         f'aria-label="Tokens of each request against the window">{"".join(pieces)}</svg>'
     )
 
 
-def _grid(top: float, base: float) -> list[str]:
-    step = 10 ** (len(str(int(top))) - 1)
-    step = step // 2 if top / step < 3 else step
+def _column(column: Column, x: float, scale: _Scale) -> str:
+    """The bars of some requests, the sign of an eviction, and the area that a pointer hits."""
+    cached = min(column.cached, column.tokens)
+    bars = [
+        ("used", scale.base, TALL * column.tokens / scale.top),
+        ("cached", scale.base, TALL * cached / scale.top),
+        ("t-index", scale.index_base, LOW * column.index / scale.index_top),
+    ]
+    if scale.cost_top:
+        bars.append(("paid", scale.cost_base, LOW * column.dollars / scale.cost_top))
+    thick = max(scale.wide - 0.6, 0.4)
+    pieces = [_rect(colour, x, bottom - tall, thick, tall) for colour, bottom, tall in bars]
+    if column.evictions:
+        middle = x + scale.wide / 2
+        pieces.append(f'<path class="evicted" d="M{middle:.1f} {scale.base + 4} l5 9 h-10 z"/>')
+    pieces.append(_rect("hit", x, TOP, scale.wide, scale.cost_base - TOP))
+    return "".join(pieces)
+
+
+def _column_url(column: Column, session_id: str) -> str:
+    if column.count == 1:
+        return f"/request/{column.first}"
+    return f"/pressure/{address_of(session_id)}?from={column.first}&amp;to={column.last}"
+
+
+def _grid(scale: _Scale) -> list[str]:
+    step = 10 ** (len(str(int(scale.top))) - 1)
+    step = step // 2 if scale.top / step < 3 else step
     lines = []
-    for value in range(0, int(top) + 1, max(step, 1)):
-        y = base - TALL * value / top
+    for value in range(0, int(scale.top) + 1, max(step, 1)):
+        y = scale.y(value)
         lines += [_line("grid", LEFT, y, WIDTH, y), _label(LEFT - 6, y + 4, f"{value:,}", "end")]
     return lines
 
@@ -282,195 +317,3 @@ def _summary(column: Column) -> str:
         plural = "" if column.evictions == 1 else "s"
         summary += f", after {column.evictions} eviction{plural}"
     return summary
-
-
-# where variables come from ------------------------------------------------------------------------
-
-EVERY = 200  # snapshots between two copies
-
-_LINE = re.compile(r"^(\w+): (.*)$", re.MULTILINE)
-_ORIGIN = re.compile(r"  \[seq [^\]]*\]$")
-
-
-class SavedName(msgspec.Struct, frozen=True):
-    """A variable in a snapshot, without its value."""
-
-    name: str
-    type: str = ""
-    size: int = 0
-    cell: int = 0
-    cells: tuple[int, ...] = ()
-    seqs: tuple[int, ...] = ()
-    reason: str = ""
-    stale: bool = False
-
-
-class _Change(msgspec.Struct, frozen=True):
-    cell: int = 0
-    saved: tuple[SavedName, ...] = ()
-    gone: tuple[str, ...] = ()
-    sources: dict[int, tuple[int, ...]] = {}
-
-
-class ShownVariable(msgspec.Struct, frozen=True):
-    """A variable as the page shows it. Cells are named by their seqs."""
-
-    name: str
-    type: str
-    size: int
-    preview: str
-    bound_by: int  # 0 where it is not known
-    # The cells that it was computed in, each with the events that the cell read.
-    cells: tuple[tuple[int, tuple[int, ...]], ...]
-    trouble: str = ""
-
-    @property
-    def seqs(self) -> list[int]:
-        """The events that it derives from."""
-        return sorted({seq for _, seqs in self.cells for seq in seqs})
-
-
-class Namespaces:
-    """The namespace of one session at any of its snapshots. Not for two threads.
-
-    Snapshots hold what changed; adding them up in order gives the namespace. Copies are kept along
-    the way. Nothing is ever unpickled: types and sizes come from the snapshots, values from the
-    digest that the model was shown, and where a variable comes from is what the host recorded when
-    it gave events to a cell.
-    """
-
-    def __init__(self) -> None:
-        # By the kernel's number of a cell: the seq of its event, and the events that it read.
-        self._cells: dict[int, int] = {}
-        self._sources: dict[int, tuple[int, ...]] = {}
-        # Copies of the namespace, each with the number of snapshots that it adds up.
-        self._copies: list[tuple[int, dict[str, SavedName]]] = [(0, {})]
-
-    def at(self, past: Past, request: Event) -> list[ShownVariable]:
-        """The variables that the cells before a request had left, the one that was bound last
-        first.
-        """
-        cell_seqs = [snapshot.reply_to or 0 for snapshot in past.snapshots]
-        count = bisect.bisect_left(cell_seqs, request.seq)
-        at = bisect.bisect_right(self._copies, count, key=lambda copy: copy[0])
-        done, copy = self._copies[at - 1]
-        names = dict(copy)
-        while done < count:
-            part = past.snapshots[done : min(count, done + EVERY - done % EVERY)]
-            self._add(past, names, [snapshot.seq for snapshot in part])
-            done += len(part)
-            if done % EVERY == 0 and done > self._copies[-1][0]:
-                self._copies.append((done, dict(names)))
-        previews: dict[str, str] = {}
-        for name, line in _LINE.findall(str(request.metadata.get("digest", ""))):
-            previews[name] = _ORIGIN.sub("", line)
-        variables = [
-            self._variable(saved, previews.get(saved.name, "")) for saved in names.values()
-        ]
-        for name, preview in previews.items():
-            if name not in names:
-                variables.append(ShownVariable(name, "", 0, preview, 0, ()))
-        return sorted(variables, key=lambda variable: (-variable.bound_by, variable.name))
-
-    def _add(self, past: Past, names: dict[str, SavedName], seqs: list[int]) -> None:
-        log = past.store.log
-        for event in log.get_many(seqs):
-            try:
-                change = msgspec.json.decode(log.text(event), type=_Change)
-            except (msgspec.MsgspecError, PayloadMissing, PayloadDamaged):
-                # It was erased or is damaged, so its variables are unknown.
-                continue
-            self._cells[change.cell] = event.reply_to or 0
-            self._sources.update(change.sources)
-            for name in change.gone:
-                names.pop(name, None)
-            for saved in change.saved:
-                names[saved.name] = saved
-
-    def _variable(self, saved: SavedName, preview: str) -> ShownVariable:
-        sources = {cell: self._sources.get(cell, ()) for cell in (*saved.cells, saved.cell)}
-        if saved.seqs:
-            # An older version named events instead of cells.
-            sources[saved.cell] = saved.seqs
-        cells = []
-        for cell, seqs in sources.items():
-            if cell in self._cells:
-                cells.append((self._cells[cell], tuple(seq for seq in seqs if seq)))
-        trouble = saved.reason.partition(":")[0]
-        if not trouble and saved.stale:
-            trouble = "may have changed since it was saved"
-        return ShownVariable(
-            name=saved.name,
-            type=saved.type,
-            size=saved.size,
-            preview=preview,
-            bound_by=self._cells.get(saved.cell, 0),
-            cells=tuple(sorted(cells)),
-            trouble=trouble,
-        )
-
-
-ROW = 26
-MOST_NODES = 26
-
-
-def variable_graph(variables: list[ShownVariable], names: dict[int, str]) -> Markup:
-    """Events, the cells that were given them, and the variables that these cells bound, from left
-    to right.
-    """
-    variables = [variable for variable in variables if variable.cells][:MOST_NODES]
-    variables.sort(key=lambda variable: variable.bound_by)
-    if not variables:
-        return Markup("")
-    sources = [source for variable in variables for source in variable.cells]
-    cells = sorted({cell for cell, _ in sources})[-MOST_NODES:]
-    reads = {(seq, cell) for cell, seqs in sources for seq in seqs if cell in cells}
-    seqs = sorted({seq for seq, _ in reads})[-MOST_NODES:]
-    height = max(len(seqs), len(cells), len(variables)) * ROW + 30
-    place: dict[str, float] = {}
-    for column in (
-        [f"e{seq}" for seq in seqs],
-        [f"c{cell}" for cell in cells],
-        [f"v{variable.name}" for variable in variables],
-    ):
-        gap = (height - 30) / max(len(column), 1)
-        place.update((key, 24 + gap * (i + 0.5)) for i, key in enumerate(column))
-    edges = [(300, f"e{seq}", 490, f"c{cell}") for seq, cell in sorted(reads) if seq in seqs]
-    edges += [
-        (590, f"c{cell}", 720, f"v{variable.name}")
-        for variable in variables
-        for cell, _ in variable.cells
-        if cell in cells
-    ]
-    pieces = [_edge(x1, place[start], x2, place[end], start, end) for x1, start, x2, end in edges]
-    nodes = [
-        (10, f"e{seq}", 290, f"/event/{seq}", f"{seq} {names.get(seq, '')}", "t-result")
-        for seq in seqs
-    ]
-    nodes += [(490, f"c{cell}", 100, f"/event/{cell}", f"cell {cell}", "t-reply") for cell in cells]
-    for variable in variables:
-        text = f"{variable.name}: {variable.type}".rstrip(": ")
-        nodes.append((720, f"v{variable.name}", 270, "", text, "t-digest"))
-    for x, key, width, url, text, colour in nodes:
-        pieces.append(_node(x, place[key], width, url, text, colour, key))
-    for x, heading in ((10, "events"), (490, "cells"), (720, "variables")):
-        pieces.append(_label(x, 12, heading))
-    return Markup(
-        f'<svg class="graph" viewBox="0 0 {WIDTH} {height}" role="group" '
-        f'aria-label="Which events and cells the variables come from">{"".join(pieces)}</svg>'
-    )
-
-
-def _edge(x1: float, y1: float, x2: float, y2: float, start: str, end: str) -> str:
-    middle = (x1 + x2) / 2
-    path = f"M{x1} {y1:.1f} C{middle} {y1:.1f} {middle} {y2:.1f} {x2} {y2:.1f}"
-    return f'<path class="edge" data-from="{_text(start)}" data-to="{_text(end)}" d="{path}"/>'
-
-
-def _node(x: float, y: float, width: float, url: str, text: str, colour: str, key: str) -> str:
-    room = int(width // 7)
-    short = text if len(text) <= room else text[: room - 1] + "…"
-    box = _rect(f"node {colour}", x, y - 10, width, 20)
-    inside = f'<text x="{x + 8:.1f}" y="{y + 4:.1f}">{_text(short)}</text>'
-    drawing = f'<g data-node="{_text(key)}"><title>{_text(text)}</title>{box}{inside}</g>'
-    return f'<a href="{url}" aria-label="{_text(text)}">{drawing}</a>' if url else drawing

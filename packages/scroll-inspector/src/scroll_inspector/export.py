@@ -17,7 +17,7 @@ from scroll_inspector import charts, seen
 from scroll_inspector.app import Inspector
 from scroll_inspector.charts import chart
 from scroll_inspector.markup import environment
-from scroll_inspector.sessions import Item, arguments_of, steps_page
+from scroll_inspector.steps import Item, steps_page
 
 TEXT = 20_000  # characters of one text
 PICTURE = 2 << 20  # bytes of one picture
@@ -53,8 +53,7 @@ def export(inspector: Inspector, session_id: str) -> Iterator[str]:
             sums=sums,
             state=inspector.catalogue.state(session_id),
             items=_items(inspector, session_id),
-            loose=arguments_of,
-            drawn=drawing,
+            drawing=drawing,
             style=Markup(files("scroll_inspector").joinpath("static/style.css").read_text()),
         )
 

@@ -5,23 +5,19 @@ unless it is `Markup` that a function of this module made. Highlighted code and 
 for the next load of the page.
 """
 
-import json
 import re
-from collections.abc import Iterator
 from functools import lru_cache, partial
-from typing import Any
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from scroll_context.text.printable import visible
 from scroll_context.view.wording import MARK
+from scroll_inspector import trees
+from scroll_inspector.glossary import TERMS
 
 LONGEST_CODE = 20_000  # characters that are highlighted
-LONGEST_TREE = 100_000  # characters of JSON that are shown as a tree
-MOST_NODES = 5_000
-OPEN_ITEMS = 6  # a list or object of at most this many items is shown open
 
 
 def environment(exported: bool = False) -> Environment:
@@ -35,12 +31,16 @@ def environment(exported: bool = False) -> Environment:
         finalize=lambda value: (
             value if isinstance(value, Markup) or not isinstance(value, str) else visible(value)
         ),
+        # A name that no longer exists is an error, and not an empty place on the page.
+        undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     templates.filters.update(
         path=address_of,
         number=lambda value: f"{value:,}",
+        count=count,
+        estimated=lambda tokens: f"about {count(tokens, 'token')}",
         size=size,
         time=short_time,
         seconds=seconds,
@@ -48,20 +48,18 @@ def environment(exported: bool = False) -> Environment:
         markdown=markdown,
         addresses=partial(addresses, exported=exported),
         sent=sent,
-        tree=tree,
-        value_tree=lambda value: (
-            tree(json.dumps(value, ensure_ascii=False)) or escape(visible(json.dumps(value)))
-        ),
+        tree=trees.text_tree,
+        value_tree=trees.tree,
         marked=marked,
         dollars=lambda value: f"${value:,.4f}" if value < 1 else f"${value:,.2f}",
     )
-    templates.globals["exported"] = exported
+    templates.globals.update(exported=exported, terms=TERMS)
     return templates
 
 
 def forget() -> None:
     """Clear the caches after an erasure: they may hold erased text."""
-    for cached_function in (python, markdown, tree):
+    for cached_function in (python, markdown, trees.cached_tree):
         cached_function.cache_clear()
 
 
@@ -78,14 +76,19 @@ def name_of(address: str) -> str:
     return address[1:] if re.fullmatch(r"~+\.\.?", address) else address
 
 
-def size(count: int) -> str:
+def count(number: int, noun: str) -> str:
+    """A number with its noun: 1 event, 2 events."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def size(number: float) -> str:
     """Bytes for a person."""
     for unit in ("bytes", "kB", "MB"):
-        if count < 1000:
-            digits = 0 if unit == "bytes" or count >= 10 else 1
-            return f"{count:,.{digits}f} {unit}"
-        count /= 1000  # type: ignore[assignment]
-    return f"{count:,.1f} GB"
+        if number < 1000:
+            digits = 0 if unit == "bytes" or number >= 10 else 1
+            return f"{number:,.{digits}f} {unit}"
+        number /= 1000
+    return f"{number:,.1f} GB"
 
 
 def short_time(stamp: str) -> str:
@@ -173,42 +176,3 @@ def marked(snippet: str, words: re.Pattern[str]) -> Markup:
         pieces += [escape(text[at : match.start()]), Markup("<mark>{}</mark>").format(match[0])]
         at = match.end()
     return Markup("").join([*pieces, escape(text[at:])])
-
-
-@lru_cache(maxsize=1024)
-def tree(text: str) -> Markup | None:
-    """JSON as lists that fold; None if it is not JSON, too long, or a single value."""
-    if not text.lstrip().startswith(("{", "[")) or len(text) > LONGEST_TREE:
-        return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    nodes = iter(range(MOST_NODES))
-    try:
-        return Markup("").join(_branch(value, nodes, 0))
-    except (StopIteration, RuntimeError, RecursionError):  # more than a page should hold
-        return None
-
-
-def _branch(value: Any, nodes: Iterator[int], depth: int) -> Iterator[Markup]:
-    if next(nodes, None) is None:
-        raise RuntimeError
-    if not isinstance(value, dict | list) or not value:
-        kind = "string" if isinstance(value, str) else "value"
-        yield Markup('<span class="json-{}">{}</span>').format(
-            kind, visible(json.dumps(value, ensure_ascii=False, default=str))
-        )
-        return
-    pairs = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
-    brackets = "{}" if isinstance(value, dict) else "[]"
-    opened = " open" if len(pairs) <= OPEN_ITEMS and depth < 2 else ""
-    count = f"{len(pairs):,} {'item' if len(pairs) == 1 else 'items'}"
-    yield Markup("<details{}><summary>{} <small>{}</small></summary><ul>").format(
-        opened, brackets, count
-    )
-    for key, item in pairs:
-        yield Markup("<li><span class=json-key>{}</span> ").format(visible(str(key)))
-        yield from _branch(item, nodes, depth + 1)
-        yield Markup("</li>")
-    yield Markup("</ul></details>")

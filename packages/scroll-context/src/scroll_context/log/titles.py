@@ -4,10 +4,13 @@ A session is called by the title that its source gave it (ChatGPT, opencode, Cur
 their conversations), and otherwise by the first sentence of its user that says something.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from scroll_context.events import EVERYTHING, Grant
+from scroll_context.log.filters import conditions
 from scroll_context.origin import FROM_PERSON_SQL
 from scroll_context.text.printable import visible
 from scroll_context.text.terms import opening
@@ -18,17 +21,27 @@ if TYPE_CHECKING:
 # Characters of a title.
 LENGTH = 70
 # Turns of a session in which a title is looked for: the first ones may be greetings.
-_TURNS = 4
+TURNS = 4
 
 
-def session_titles(log: "EventLog") -> dict[str, str]:
-    """The title of each session that has one, on one line."""
+def session_titles(
+    log: "EventLog", grant: Grant = EVERYTHING, sessions: Sequence[str] | None = None
+) -> dict[str, str]:
+    """The title of each session that has one, on one line; of `sessions` alone if they are named.
+
+    Only turns within the grant are read.
+    """
+    where, values = conditions(grant)
+    if sessions is not None:
+        where += f" AND session_id IN ({', '.join('?' * len(sessions))})"
+        values += sessions
     rows = log.query(
         f"""SELECT session_id, substr(content, 1, 2000), metadata FROM (
             SELECT session_id, content, metadata, seq,
                 row_number() OVER (PARTITION BY session_id ORDER BY seq) number
-            FROM event WHERE {FROM_PERSON_SQL}
-        ) WHERE number <= {_TURNS} ORDER BY seq"""
+            FROM event WHERE {FROM_PERSON_SQL} AND {where}
+        ) WHERE number <= {TURNS} ORDER BY seq""",
+        values,
     )
     titles: dict[str, str] = {}
     turns: dict[str, list[str]] = {}

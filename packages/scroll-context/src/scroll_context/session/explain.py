@@ -294,7 +294,8 @@ class _Checkpoints:
         for event in past.events(nearest.seq, seq - 1):
             context.add(event)
             count += 1
-            if event.kind in (Kind.EVICTION, Kind.SESSION) and event.seq > self.index_sizes[-1][0]:
+            changes_index = event.kind in (Kind.EVICTION, Kind.RETRACTION, Kind.SESSION)
+            if changes_index and event.seq > self.index_sizes[-1][0]:
                 self.index_sizes.append((event.seq, context.view.index.tokens))
             if count >= len(self._checkpoints) * EVERY + EVERY:
                 self._checkpoints.append(_Checkpoint(event.seq, count, _copied(context)))

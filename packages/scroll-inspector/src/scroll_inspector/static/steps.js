@@ -1,3 +1,5 @@
+import { load } from "./inspector.js";
+
 // The steps of a session: pages come as the reader nears them and go when they are far away; new steps come live.
 
 const box = document.getElementById("steps");
@@ -7,7 +9,7 @@ const NEAR = 1500; // pixels
 const FAR = "9000px";
 
 async function fetched(query) {
-  const answer = await fetch(`/steps/${session}?${query}`);
+  const answer = await load(`/steps/${session}?${query}`);
   if (answer.status !== 200) return null;
   const made = document.createElement("template");
   made.innerHTML = await answer.text();
@@ -86,7 +88,7 @@ sentinel("later", later);
 sentinel("earlier", earlier);
 if (box.dataset.at === "end") lastPage().lastElementChild?.scrollIntoView({ block: "end", behavior: "instant" });
 
-// live: the last page is fetched anew whenever the session has grown
+// live: the last page is fetched again whenever the session has grown
 let newest = Number(box.dataset.newest);
 let behind = false;
 let refreshing = Promise.resolve();
