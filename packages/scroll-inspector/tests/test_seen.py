@@ -22,8 +22,9 @@ from scroll_context.session.options import SessionOptions
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.view.working import RENDERER_VERSION, WorkingView
-from scroll_inspector import seen
+from scroll_inspector import seen, visibility
 from scroll_inspector.charts import Pressure, chart
+from scroll_inspector.plans import plan_of
 from served import Serve, Site
 
 SESSION = "trip-4-september"
@@ -36,7 +37,7 @@ PIXEL = bytes.fromhex(
 
 def folding_plan(past: Past) -> Event:
     """The first eviction that folds a result and moves a step to the index."""
-    plans = ((event, seen.plan_of(event)) for event in past.evictions)
+    plans = ((event, plan_of(event)) for event in past.evictions)
     return next(event for event, plan in plans if plan.folded and plan.evicted)
 
 
@@ -105,7 +106,7 @@ def test_each_event_is_told_in_which_requests_it_was_seen(past: Past) -> None:
         for request in past.requests
     }
     for event in events:
-        found = seen.stretches(past, event)
+        found = visibility.stretches(past, event)
         told = {
             request: one.how
             for request in views
@@ -151,7 +152,7 @@ def test_a_fork_tells_in_which_of_its_requests_an_event_was_seen(
                 for one in past.requests
                 if one.session_id == "second"
             }
-            told = seen.stretches(past, asked)
+            told = visibility.stretches(past, asked)
         assert sum(one.count for one in told) == len(views)
         assert len(told) >= 2  # it left on the way
         for request, view in views.items():
@@ -168,20 +169,22 @@ def test_why_an_event_was_not_there(past: Past) -> None:
         for event in past.events(until=plan.seq)
         if event.kind != Kind.CONVERSATION
     }
-    gone = seen.plan_of(plan).evicted[0][0]
+    gone = plan_of(plan).evicted[0][0]
     log = past.store.log
-    evicted = seen.why(past, request, log.get(gone))
+    evicted = visibility.why(past, request, log.get(gone))
     assert "line of the index" in evicted.sentence
     assert [seq for seq, _ in evicted.plans] == [plan.seq]
     assert str(gone) in evicted.line
-    assert "inside a cell" in seen.why(past, request, by_kind[Kind.TOOL_RESULT]).sentence
-    assert "bookkeeping" in seen.why(past, request, by_kind[Kind.REQUEST]).sentence
-    assert "after this request" in seen.why(past, request, log.get(log.last_seq())).sentence
-    assert "line of the index" in seen.why(past, request, log.get(3)).sentence  # an earlier session
-    plan = next(one for one in past.evictions if seen.plan_of(one).folded)
+    assert "inside a cell" in visibility.why(past, request, by_kind[Kind.TOOL_RESULT]).sentence
+    assert "bookkeeping" in visibility.why(past, request, by_kind[Kind.REQUEST]).sentence
+    assert "after this request" in visibility.why(past, request, log.get(log.last_seq())).sentence
+    assert (
+        "line of the index" in visibility.why(past, request, log.get(3)).sentence
+    )  # an earlier session
+    plan = next(one for one in past.evictions if plan_of(one).folded)
     request = next(one for one in past.requests if one.seq > plan.seq)
-    folded = seen.plan_of(plan).folded[0]
-    assert "stub" in seen.why(past, request, log.get(folded)).sentence
+    folded = plan_of(plan).folded[0]
+    assert "stub" in visibility.why(past, request, log.get(folded)).sentence
 
 
 def test_a_past_takes_in_what_is_recorded_while_it_is_kept(tmp_path: Path) -> None:
@@ -221,15 +224,15 @@ def test_the_page_of_a_request_says_what_changed_and_why(demo: Site, past: Past)
     assert "Verified." in page
     assert str(request.metadata["hash"]) in page
     assert "above the high mark" in page
-    lo, hi = seen.plan_of(plan).evicted[0]
+    lo, hi = plan_of(plan).evicted[0]
     assert f'href="/events/{lo}-{hi}"' in page
-    folded = seen.plan_of(plan).folded[0]
+    folded = plan_of(plan).folded[0]
     assert re.search(rf'\[scroll: folded seq <a href="/event/{folded}">', page)
     assert "Up to here, the request before was the same" in page
     assert demo.get(f"/request/{request.seq + 1}").headers["location"] == f"/request/{request.seq}"
     assert demo.get("/request/31").status == 404
     assert demo.get("/request/2").status == 404
-    left = len(seen.plan_of(plan).folded) + len(seen.plan_of(plan).evicted)
+    left = len(plan_of(plan).folded) + len(plan_of(plan).evicted)
     assert demo.get(f"/request/{request.seq}/left/{plan.seq}").text.count("<li>") == left > 5
     assert "evicted" in demo.get(f"/request/{request.seq}/left/{plan.seq}").text
     assert demo.get(f"/request/{request.seq}/left/{request.seq}").status == 404
@@ -344,9 +347,9 @@ def test_an_event_that_the_index_quotes_is_said_to_be_quoted(tmp_path: Path) -> 
         _, context = past.context(request)
         assert context is not None
         assert [standing.seq for standing in context.view.index.standing] == [asked.seq]
-        answer = seen.why(past, request, asked)
+        answer = visibility.why(past, request, asked)
         assert "quoted as a standing instruction" in answer.sentence
-        assert "quoted as a standing instruction" in seen.stretches(past, asked)[-1].how
+        assert "quoted as a standing instruction" in visibility.stretches(past, asked)[-1].how
 
 
 def test_a_hosts_message_is_shown_in_the_form_that_it_is_sent_in(

@@ -22,7 +22,7 @@ from scroll_context.contents import media_of, well_formed
 from scroll_context.events import EVERYTHING, Event, Grant
 from scroll_context.session.explain import Past
 from scroll_context.store import Store
-from scroll_inspector import markup, seen
+from scroll_inspector import markup, plans
 from scroll_inspector.charts import Pressure
 from scroll_inspector.fragments import Fragments, is_image
 from scroll_inspector.pages import Pages
@@ -70,7 +70,7 @@ class Inspector:
             is_image=is_image,
             media_of=media_of,
             request_tokens=request_tokens,
-            plan_summary=seen.plan_summary,
+            plan_summary=plans.plan_summary,
             calls_without_events=calls_without_events,
         )
         self._looks: OrderedDict[str, Look] = OrderedDict()
@@ -149,4 +149,4 @@ class Inspector:
                 self._erasure = erasure
                 self._looks.clear()
                 markup.forget()
-                seen.forget()
+                plans.forget()

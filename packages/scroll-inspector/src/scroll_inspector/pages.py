@@ -12,8 +12,9 @@ from scroll_context.errors import IndexUnavailable
 from scroll_context.events import Event, Kind
 from scroll_context.text.words import words_of
 from scroll_context.view.state import written
-from scroll_inspector import charts, markup, seen
+from scroll_inspector import charts, markup, seen, visibility
 from scroll_inspector.charts import chart
+from scroll_inspector.plans import plan_summary
 from scroll_inspector.sessions import SessionSums, matching
 from scroll_inspector.steps import beginning, earlier, steps_page
 
@@ -178,7 +179,7 @@ class Pages:
         seen_in = []
         for session_id in (event.session_id, *forks):
             with self._inspector.past(session_id) as past:
-                seen_in.append((session_id, seen.stretches(past, event)))
+                seen_in.append((session_id, visibility.stretches(past, event)))
         return self._page(
             "event.html",
             event=event,
@@ -225,9 +226,11 @@ class Pages:
                 return RedirectResponse(f"/request/{newest.seq}", 302)
             page = seen.page(past, newest)
             reply = past.reply(newest)
-            answer = seen.why(past, newest, self._inspector.event_at(about)) if about else None
+            answer = (
+                visibility.why(past, newest, self._inspector.event_at(about)) if about else None
+            )
             evictions = [plan for plan in past.evictions if plan.seq < newest.seq]
-            plans = [(plan.seq, seen.plan_summary(plan)) for plan in evictions[-MOST_PLANS:]]
+            plans = [(plan.seq, plan_summary(plan)) for plan in evictions[-MOST_PLANS:]]
         return self._page(
             "request.html",
             sums=self._inspector.session(event.session_id),

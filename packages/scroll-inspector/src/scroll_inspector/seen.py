@@ -9,17 +9,14 @@ left, and the eviction plans between them say why.
 import bisect
 import re
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 
 import msgspec
 from msgspec.structs import replace
 
 from scroll_context.contents import EvictionPlan
-from scroll_context.errors import BadInput
-from scroll_context.events import BOOKKEEPING, Event, Kind
+from scroll_context.events import Event
 from scroll_context.messages import Message, ToolCall, canonical
-from scroll_context.session.context import WindowedContext
-from scroll_context.session.explain import INDEX, Past, Seen, whereabouts
+from scroll_context.session.explain import Past, Seen, whereabouts
 from scroll_context.text.words import clip
 from scroll_context.view.entries import Entry
 from scroll_context.view.eviction import ViewBudget
@@ -27,6 +24,7 @@ from scroll_context.view.steps import Step
 from scroll_context.view.tokens import MESSAGE_TOKENS, Gauge, estimate
 from scroll_context.view.working import WorkingView
 from scroll_inspector.pieces import SentPiece, pieces_of, request_tokens
+from scroll_inspector.plans import plans_between
 
 PREVIEW = 200
 """Characters of a message in one line; the page shows as many as there is room for."""
@@ -204,39 +202,6 @@ def marks(budget: ViewBudget, window: int, gauge: Gauge) -> tuple[Mark, ...]:
     )
 
 
-def plan_of(event: Event) -> EvictionPlan:
-    """The plan of an eviction, cached because many pages ask for the same few."""
-    return _plan(event.seq, msgspec.json.encode(event.metadata.get("plan")))
-
-
-def plan_summary(event: Event) -> str:
-    """The reason for an eviction and how much it removed, without token counts: those are shown
-    with the requests before and after it.
-    """
-    try:
-        plan = plan_of(event)
-    except BadInput:
-        # It is of a context that plans in another way.
-        return event.content
-    numbers = {
-        "folded": len(plan.folded),
-        "clipped": len(plan.clipped),
-        "moved to the index": len(plan.evicted),
-    }
-    actions = ", ".join(f"{number} {words}" for words, number in numbers.items() if number)
-    return f"{plan.reason}: {actions or 'nothing could leave'}"
-
-
-def forget() -> None:
-    """Clear the cache after an erasure: it may hold erased text."""
-    _plan.cache_clear()
-
-
-@lru_cache(maxsize=4096)
-def _plan(_: int, plan: bytes) -> EvictionPlan:
-    return EvictionPlan.from_metadata({"plan": msgspec.json.decode(plan)})
-
-
 # the difference between two requests --------------------------------------------------------------
 
 
@@ -272,7 +237,7 @@ def _compared(past: Past, before: Seen | None, seen: Seen) -> tuple[tuple[Sent, 
         return (), Difference(before=before_seq)
     old = _before(before)
     sent = _sent(seen, old, is_first=before is None)
-    plans = _plans_between(past, before_seq or 0, seen.request.seq)
+    plans = plans_between(past, before_seq or 0, seen.request.seq)
     left: tuple[Left, ...] = ()
     if before is not None and before.context is not None:
         left = tuple(_left(before.context.view, seen.context.view, plans))
@@ -363,16 +328,6 @@ def _with_change(piece: SentPiece, message: Message, old: _Before, is_first: boo
     return replace(piece, change=change, lines=lines)
 
 
-def _plans_between(past: Past, after: int, before: int) -> tuple[tuple[int, EvictionPlan], ...]:
-    at = bisect.bisect_right(past.evictions, after, key=lambda event: event.seq)
-    plans = []
-    for event in past.evictions[at:]:
-        if event.seq > before:
-            break
-        plans.append((event.seq, plan_of(event)))
-    return tuple(plans)
-
-
 def _left(
     old: WorkingView, new: WorkingView, plans: Iterable[tuple[int, EvictionPlan]]
 ) -> Iterator[Left]:
@@ -423,142 +378,3 @@ def _parts(seen: Seen, messages: tuple[Sent, ...]) -> tuple[TokenShare, ...]:
                 sums["variables"] += MESSAGE_TOKENS
     sums["tools"] = max(0, request_tokens(seen.request) - sum(sums.values()))
     return tuple(TokenShare(name, PARTS[name], tokens) for name, tokens in sums.items() if tokens)
-
-
-# one event in many requests -----------------------------------------------------------------------
-
-
-class Stretch(msgspec.Struct, frozen=True):
-    """A run of requests in which an event stood in one form."""
-
-    first: int
-    last: int
-    count: int
-    how: str
-    # The plan that brought it into this form, and its reason.
-    plan: int | None
-    reason: str
-
-
-def stretches(past: Past, event: Event) -> list[Stretch]:
-    """In which requests of its own a session could see an event, and how, from the first request
-    after it on.
-    """
-    if event.kind in BOOKKEEPING or "inside_cell" in event.metadata:
-        return []
-    requests = [request for request in past.requests if request.session_id == past.session_id]
-    numbers = [request.seq for request in requests]
-    begin = bisect.bisect_right(numbers, event.seq)
-    if begin == len(numbers):
-        return []
-    # The requests at which the event may appear in another form, with the plan and its reason.
-    changes: dict[int, tuple[int | None, str]] = {begin: (None, "")}
-    for seq, plan in plans_about(past, event.seq):
-        at = bisect.bisect_right(numbers, seq)
-        if at < len(numbers):
-            changes[at] = (seq, plan.reason)
-    runs: list[Stretch] = []
-    places = sorted(changes)
-    for at, end in zip(places, [*places[1:], len(numbers)], strict=True):
-        _, context = past.context(requests[at])
-        if context is None:
-            return []
-        how = place_in(context, event.seq)
-        if runs and runs[-1].how == how:
-            runs[-1] = replace(runs[-1], last=numbers[end - 1], count=runs[-1].count + end - at)
-        else:
-            runs.append(Stretch(numbers[at], numbers[end - 1], end - at, how, *changes[at]))
-    return runs
-
-
-def place_in(context: WindowedContext, seq: int) -> str:
-    """How a context showed the event at a seq, in a few words."""
-    where = whereabouts(context.view, seq)
-    quoted = quoted_in(context, seq)
-    if where.startswith(INDEX):
-        where = "as a line of the index"
-    if not quoted:
-        return where
-    return quoted if where.startswith("not") else f"{where}, {quoted}"
-
-
-def quoted_in(context: WindowedContext, seq: int) -> str:
-    """Where the index quotes an event besides the line that stands for it."""
-    if context.preface() is not None:
-        # This context sends other words instead of the index.
-        return ""
-    index = context.view.index
-    for standing in index.standing:
-        if standing.seq == seq:
-            return f"quoted as a {standing.stance or 'standing instruction'}"
-    if any(seq in fact.seqs for fact in index.state):
-        return "quoted in the state of the work"
-    return ""
-
-
-def plans_about(past: Past, seq: int) -> list[tuple[int, EvictionPlan]]:
-    """The eviction plans that name an event, oldest first."""
-    plans = []
-    first = bisect.bisect_right(past.evictions, seq, key=lambda event: event.seq)
-    for event in past.evictions[first:]:
-        plan = plan_of(event)
-        is_clipped = any(clipped_seq == seq for clipped_seq, _ in plan.clipped)
-        is_evicted = any(lo <= seq <= hi for lo, hi in plan.evicted)
-        if seq in plan.folded or is_clipped or is_evicted:
-            plans.append((event.seq, plan))
-    return plans
-
-
-class Why(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a request showed an event and, if not, why not."""
-
-    event: int
-    sentence: str
-    # The plans that had a part in it.
-    plans: tuple[tuple[int, EvictionPlan], ...] = ()
-    # The cell that it was called in.
-    cell: int | None = None
-    # The line of the index that stood for it.
-    line: str = ""
-
-
-def why(past: Past, request: Event, event: Event) -> Why:
-    """Whether a request showed an event and, if not, why not."""
-    _, context = past.context(request)
-    if context is None:
-        return Why(event=event.seq, sentence="The context of this request is not known here.")
-    if event.seq > request.seq:
-        return Why(event=event.seq, sentence="It was recorded after this request.")
-    if event.kind in BOOKKEEPING:
-        sentence = "It is bookkeeping, which is never shown as a message."
-        return Why(event=event.seq, sentence=sentence)
-    where = whereabouts(context.view, event.seq)
-    return Why(
-        event=event.seq,
-        sentence=_sentence(context, request, event, where),
-        plans=tuple((seq, plan) for seq, plan in plans_about(past, event.seq) if seq < request.seq),
-        cell=event.metadata.get("inside_cell"),
-        line=where.removeprefix(INDEX) if where.startswith(INDEX) else "",
-    )
-
-
-def _sentence(context: WindowedContext, request: Event, event: Event, where: str) -> str:
-    """What a request showed of an event."""
-    if event.metadata.get("inside_cell"):
-        return (
-            "It was called inside a cell. The model sees what the cell prints, not what its calls "
-            "return."
-        )
-    if where.startswith("shown"):
-        return f"It was {where}."
-    quoted = quoted_in(context, event.seq)
-    if where.startswith(INDEX):
-        also = f" The index also had it {quoted}." if quoted else ""
-        return f"It was not shown itself. A line of the index stood for it.{also}"
-    if quoted:
-        return f"It was not shown as a message. The index had it {quoted}."
-    if event.session_id != request.session_id:
-        return "It belongs to another session, and no line of the index named it."
-    if event.kind == Kind.ARTIFACT:
-        return "Bytes are never shown; the result that they belong to names their seq."
-    return "It was not part of the view."

@@ -1,0 +1,68 @@
+"""The eviction plans of a session, read from their events."""
+
+import bisect
+from functools import lru_cache
+
+import msgspec
+
+from scroll_context.contents import EvictionPlan
+from scroll_context.errors import BadInput
+from scroll_context.events import Event
+from scroll_context.session.explain import Past
+
+
+def plan_of(event: Event) -> EvictionPlan:
+    """The plan of an eviction, cached because many pages ask for the same few."""
+    return _plan(event.seq, msgspec.json.encode(event.metadata.get("plan")))
+
+
+def plan_summary(event: Event) -> str:
+    """The reason for an eviction and how much it removed, without token counts: those are shown
+    with the requests before and after it.
+    """
+    try:
+        plan = plan_of(event)
+    except BadInput:
+        # It is of a context that plans in another way.
+        return event.content
+    numbers = {
+        "folded": len(plan.folded),
+        "clipped": len(plan.clipped),
+        "moved to the index": len(plan.evicted),
+    }
+    actions = ", ".join(f"{number} {words}" for words, number in numbers.items() if number)
+    return f"{plan.reason}: {actions or 'nothing could leave'}"
+
+
+def forget() -> None:
+    """Clear the cache after an erasure: it may hold erased text."""
+    _plan.cache_clear()
+
+
+@lru_cache(maxsize=4096)
+def _plan(_: int, plan: bytes) -> EvictionPlan:
+    return EvictionPlan.from_metadata({"plan": msgspec.json.decode(plan)})
+
+
+def plans_between(past: Past, after: int, before: int) -> tuple[tuple[int, EvictionPlan], ...]:
+    """The eviction plans between two seqs, oldest first."""
+    at = bisect.bisect_right(past.evictions, after, key=lambda event: event.seq)
+    plans = []
+    for event in past.evictions[at:]:
+        if event.seq > before:
+            break
+        plans.append((event.seq, plan_of(event)))
+    return tuple(plans)
+
+
+def plans_about(past: Past, seq: int) -> list[tuple[int, EvictionPlan]]:
+    """The eviction plans that name an event, oldest first."""
+    plans = []
+    first = bisect.bisect_right(past.evictions, seq, key=lambda event: event.seq)
+    for event in past.evictions[first:]:
+        plan = plan_of(event)
+        is_clipped = any(clipped_seq == seq for clipped_seq, _ in plan.clipped)
+        is_evicted = any(lo <= seq <= hi for lo, hi in plan.evicted)
+        if seq in plan.folded or is_clipped or is_evicted:
+            plans.append((event.seq, plan))
+    return plans

@@ -1,0 +1,135 @@
+"""Whether the model saw one event: in which requests, in which form, and if not, why not."""
+
+import bisect
+
+import msgspec
+from msgspec.structs import replace
+
+from scroll_context.contents import EvictionPlan
+from scroll_context.events import BOOKKEEPING, Event, Kind
+from scroll_context.session.context import WindowedContext
+from scroll_context.session.explain import INDEX, Past, whereabouts
+from scroll_inspector.plans import plans_about
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """A run of requests in which an event stood in one form."""
+
+    first: int
+    last: int
+    count: int
+    how: str
+    # The plan that brought it into this form, and its reason.
+    plan: int | None
+    reason: str
+
+
+def stretches(past: Past, event: Event) -> list[Stretch]:
+    """In which requests of its own a session could see an event, and how, from the first request
+    after it on.
+    """
+    if event.kind in BOOKKEEPING or "inside_cell" in event.metadata:
+        return []
+    requests = [request for request in past.requests if request.session_id == past.session_id]
+    numbers = [request.seq for request in requests]
+    begin = bisect.bisect_right(numbers, event.seq)
+    if begin == len(numbers):
+        return []
+    # The requests at which the event may appear in another form, with the plan and its reason.
+    changes: dict[int, tuple[int | None, str]] = {begin: (None, "")}
+    for seq, plan in plans_about(past, event.seq):
+        at = bisect.bisect_right(numbers, seq)
+        if at < len(numbers):
+            changes[at] = (seq, plan.reason)
+    runs: list[Stretch] = []
+    places = sorted(changes)
+    for at, end in zip(places, [*places[1:], len(numbers)], strict=True):
+        _, context = past.context(requests[at])
+        if context is None:
+            return []
+        how = place_in(context, event.seq)
+        if runs and runs[-1].how == how:
+            runs[-1] = replace(runs[-1], last=numbers[end - 1], count=runs[-1].count + end - at)
+        else:
+            runs.append(Stretch(numbers[at], numbers[end - 1], end - at, how, *changes[at]))
+    return runs
+
+
+def place_in(context: WindowedContext, seq: int) -> str:
+    """How a context showed the event at a seq, in a few words."""
+    where = whereabouts(context.view, seq)
+    quoted = quoted_in(context, seq)
+    if where.startswith(INDEX):
+        where = "as a line of the index"
+    if not quoted:
+        return where
+    return quoted if where.startswith("not") else f"{where}, {quoted}"
+
+
+def quoted_in(context: WindowedContext, seq: int) -> str:
+    """Where the index quotes an event besides the line that stands for it."""
+    if context.preface() is not None:
+        # This context sends other words instead of the index.
+        return ""
+    index = context.view.index
+    for standing in index.standing:
+        if standing.seq == seq:
+            return f"quoted as a {standing.stance or 'standing instruction'}"
+    if any(seq in fact.seqs for fact in index.state):
+        return "quoted in the state of the work"
+    return ""
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a request showed an event and, if not, why not."""
+
+    event: int
+    sentence: str
+    # The plans that had a part in it.
+    plans: tuple[tuple[int, EvictionPlan], ...] = ()
+    # The cell that it was called in.
+    cell: int | None = None
+    # The line of the index that stood for it.
+    line: str = ""
+
+
+def why(past: Past, request: Event, event: Event) -> Why:
+    """Whether a request showed an event and, if not, why not."""
+    _, context = past.context(request)
+    if context is None:
+        return Why(event=event.seq, sentence="The context of this request is not known here.")
+    if event.seq > request.seq:
+        return Why(event=event.seq, sentence="It was recorded after this request.")
+    if event.kind in BOOKKEEPING:
+        sentence = "It is bookkeeping, which is never shown as a message."
+        return Why(event=event.seq, sentence=sentence)
+    where = whereabouts(context.view, event.seq)
+    return Why(
+        event=event.seq,
+        sentence=_sentence(context, request, event, where),
+        plans=tuple((seq, plan) for seq, plan in plans_about(past, event.seq) if seq < request.seq),
+        cell=event.metadata.get("inside_cell"),
+        line=where.removeprefix(INDEX) if where.startswith(INDEX) else "",
+    )
+
+
+def _sentence(context: WindowedContext, request: Event, event: Event, where: str) -> str:
+    """What a request showed of an event."""
+    if event.metadata.get("inside_cell"):
+        return (
+            "It was called inside a cell. The model sees what the cell prints, not what its calls "
+            "return."
+        )
+    if where.startswith("shown"):
+        return f"It was {where}."
+    quoted = quoted_in(context, event.seq)
+    if where.startswith(INDEX):
+        also = f" The index also had it {quoted}." if quoted else ""
+        return f"It was not shown itself. A line of the index stood for it.{also}"
+    if quoted:
+        return f"It was not shown as a message. The index had it {quoted}."
+    if event.session_id != request.session_id:
+        return "It belongs to another session, and no line of the index named it."
+    if event.kind == Kind.ARTIFACT:
+        return "Bytes are never shown; the result that they belong to names their seq."
+    return "It was not part of the view."
