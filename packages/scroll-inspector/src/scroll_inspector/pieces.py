@@ -27,6 +27,21 @@ from scroll_context.view.working import WorkingView
 FORMS = {Form.FULL: "", Form.CLIPPED: "clipped", Form.FOLDED: "folded"}
 
 
+class Line(NamedTuple):
+    """A line of the index or of the variable list."""
+
+    text: str
+    # The request before did not have it.
+    is_new: bool
+
+
+class PieceKey(NamedTuple):
+    """How a piece is found in the request before."""
+
+    kind: str
+    seq: int
+
+
 class SentPiece(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a message that one event stands for."""
 
@@ -41,16 +56,14 @@ class SentPiece(msgspec.Struct, frozen=True, kw_only=True):
     form: str = ""
     # entered, folded, clipped, changed
     change: str = "kept"
-    # Of the index: each line, and whether it is new.
-    lines: tuple[tuple[str, bool], ...] = ()
+    # Of the index.
+    lines: tuple[Line, ...] = ()
     media: tuple[MediaFacts, ...] = ()
 
     @property
-    def key(self) -> tuple[str, int]:
-        """How it is found in the request before. There is one system prompt, whichever event it
-        comes from.
-        """
-        return self.kind, 0 if self.kind == "system" else self.seq
+    def key(self) -> PieceKey:
+        """There is one system prompt, whichever event it comes from."""
+        return PieceKey(self.kind, 0 if self.kind == "system" else self.seq)
 
 
 class MessagePieces(NamedTuple):

@@ -2,6 +2,7 @@
 
 import bisect
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 
@@ -9,6 +10,13 @@ from scroll_context.contents import EvictionPlan
 from scroll_context.errors import BadInput
 from scroll_context.events import Event
 from scroll_context.session.explain import Past
+
+
+class NumberedPlan(NamedTuple):
+    """A plan with the seq of its event."""
+
+    seq: int
+    plan: EvictionPlan
 
 
 def plan_of(event: Event) -> EvictionPlan:
@@ -44,18 +52,18 @@ def _plan(_: int, plan: bytes) -> EvictionPlan:
     return EvictionPlan.from_metadata({"plan": msgspec.json.decode(plan)})
 
 
-def plans_between(past: Past, after: int, before: int) -> tuple[tuple[int, EvictionPlan], ...]:
+def plans_between(past: Past, after: int, before: int) -> list[NumberedPlan]:
     """The eviction plans between two seqs, oldest first."""
     at = bisect.bisect_right(past.evictions, after, key=lambda event: event.seq)
     plans = []
     for event in past.evictions[at:]:
         if event.seq > before:
             break
-        plans.append((event.seq, plan_of(event)))
-    return tuple(plans)
+        plans.append(NumberedPlan(event.seq, plan_of(event)))
+    return plans
 
 
-def plans_about(past: Past, seq: int) -> list[tuple[int, EvictionPlan]]:
+def plans_about(past: Past, seq: int) -> list[NumberedPlan]:
     """The eviction plans that name an event, oldest first."""
     plans = []
     first = bisect.bisect_right(past.evictions, seq, key=lambda event: event.seq)
@@ -64,5 +72,5 @@ def plans_about(past: Past, seq: int) -> list[tuple[int, EvictionPlan]]:
         is_clipped = any(clipped_seq == seq for clipped_seq, _ in plan.clipped)
         is_evicted = any(lo <= seq <= hi for lo, hi in plan.evicted)
         if seq in plan.folded or is_clipped or is_evicted:
-            plans.append((event.seq, plan))
+            plans.append(NumberedPlan(event.seq, plan))
     return plans

@@ -9,11 +9,11 @@ left, and the eviction plans between them say why.
 import bisect
 import re
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from scroll_context.contents import EvictionPlan
 from scroll_context.events import Event
 from scroll_context.messages import Message, ToolCall, canonical
 from scroll_context.session.explain import Past, Seen, whereabouts
@@ -23,8 +23,8 @@ from scroll_context.view.eviction import ViewBudget
 from scroll_context.view.steps import Step
 from scroll_context.view.tokens import MESSAGE_TOKENS, Gauge, estimate
 from scroll_context.view.working import WorkingView
-from scroll_inspector.pieces import SentPiece, pieces_of, request_tokens
-from scroll_inspector.plans import plans_between
+from scroll_inspector.pieces import Line, PieceKey, SentPiece, pieces_of, request_tokens
+from scroll_inspector.plans import NumberedPlan, plans_between
 
 PREVIEW = 200
 """Characters of a message in one line; the page shows as many as there is room for."""
@@ -51,8 +51,8 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     in_prefix: bool
     # The seqs of the cells that its calls ran, 0 where that is not known.
     addresses: tuple[int, ...] = ()
-    # The lines of the variable list, and whether each is new.
-    tail: tuple[tuple[str, bool], ...] = ()
+    # The variable list.
+    tail: tuple[Line, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -101,7 +101,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     # Seq of that request.
     before: int | None
-    plans: tuple[tuple[int, EvictionPlan], ...] = ()
+    plans: tuple[NumberedPlan, ...] = ()
     entered: tuple[SentPiece, ...] = ()
     left: tuple[Left, ...] = ()
     # Lines that were joined with others.
@@ -205,12 +205,18 @@ def marks(budget: ViewBudget, window: int, gauge: Gauge) -> tuple[Mark, ...]:
 # the difference between two requests --------------------------------------------------------------
 
 
+class _Known(NamedTuple):
+    """A piece of the request before, with the bytes that must be the same in the next one."""
+
+    piece: SentPiece
+    content: bytes
+
+
 class _Before(msgspec.Struct, frozen=True):
     """The request before, as far as the next one is compared with it."""
 
     messages: tuple[Message, ...] = ()
-    # The pieces by their keys, each with the bytes that must be the same.
-    pieces: dict[tuple[str, int], tuple[SentPiece, bytes]] = {}
+    pieces: dict[PieceKey, "_Known"] = {}
     index: frozenset[str] = frozenset()
     variables: tuple[str, ...] = ()
 
@@ -219,15 +225,17 @@ def _before(seen: Seen | None) -> _Before:
     if seen is None or seen.context is None or seen.rendered is None:
         return _Before()
     messages = seen.rendered.messages
-    pieces: dict[tuple[str, int], tuple[SentPiece, bytes]] = {}
+    pieces: dict[PieceKey, _Known] = {}
     for message, cut in zip(messages, pieces_of(seen), strict=True):
         for piece in cut.pieces:
-            pieces[piece.key] = (piece, _part_of(message, piece))
-    index: frozenset[str] = frozenset()
-    if ("index", 0) in pieces:
-        index = frozenset(pieces["index", 0][0].text.split("\n"))
+            pieces[piece.key] = _Known(piece, _part_of(message, piece))
+    lines: list[str] = []
+    index = pieces.get(PieceKey("index", 0))
+    if index is not None:
+        lines = index.piece.text.split("\n")
     tail = messages[-1].tail if messages else ""
-    return _Before(messages, pieces, index, tuple(tail.split("\n")) if tail else ())
+    variables = tail.split("\n") if tail else []
+    return _Before(messages, pieces, frozenset(lines), tuple(variables))
 
 
 def _compared(past: Past, before: Seen | None, seen: Seen) -> tuple[tuple[Sent, ...], Difference]:
@@ -247,11 +255,11 @@ def _compared(past: Past, before: Seen | None, seen: Seen) -> tuple[tuple[Sent, 
     index_new = 0
     if index is not None:
         index_gone = sorted(old.index - set(index.text.split("\n")), key=_address)
-        index_new = sum(is_new for _, is_new in index.lines)
-    variables = {line for line, _ in sent[-1].tail} if sent else set()
+        index_new = sum(line.is_new for line in index.lines)
+    variables = {line.text for line in sent[-1].tail} if sent else set()
     difference = Difference(
         before=before_seq,
-        plans=plans,
+        plans=tuple(plans),
         entered=tuple(piece for piece in pieces if piece.change == "entered"),
         left=left,
         index_gone=tuple(index_gone),
@@ -276,7 +284,7 @@ def _sent(seen: Seen, old: _Before, *, is_first: bool) -> tuple[Sent, ...]:
                 pieces=tuple(pieces),
                 in_prefix=place < repeated,
                 addresses=cut.addresses,
-                tail=tuple((line, line not in old.variables) for line in lines),
+                tail=tuple(Line(line, line not in old.variables) for line in lines),
             )
         )
     return tuple(sent)
@@ -310,27 +318,24 @@ def _part_of(message: Message, piece: SentPiece) -> bytes:
 
 def _with_change(piece: SentPiece, message: Message, old: _Before, is_first: bool) -> SentPiece:
     """A piece with its change since the request before."""
-    lines: tuple[tuple[str, bool], ...] = ()
+    lines: list[Line] = []
     if piece.kind == "index":
-        lines = tuple(
-            (line, not is_first and bool(line) and line not in old.index)
-            for line in piece.text.split("\n")
-        )
+        for line in piece.text.split("\n"):
+            is_new = not is_first and bool(line) and line not in old.index
+            lines.append(Line(line, is_new))
     known = old.pieces.get(piece.key)
     if known is None:
         change = "kept" if is_first and piece.kind == "system" else "entered"
-    elif known[1] == _part_of(message, piece):
+    elif known.content == _part_of(message, piece):
         change = "kept"
-    elif piece.form and piece.form != known[0].form:
+    elif piece.form and piece.form != known.piece.form:
         change = piece.form
     else:
         change = "changed"
-    return replace(piece, change=change, lines=lines)
+    return replace(piece, change=change, lines=tuple(lines))
 
 
-def _left(
-    old: WorkingView, new: WorkingView, plans: Iterable[tuple[int, EvictionPlan]]
-) -> Iterator[Left]:
+def _left(old: WorkingView, new: WorkingView, plans: Iterable[NumberedPlan]) -> Iterator[Left]:
     """What left the view between two requests, oldest first."""
     for plan_seq, plan in plans:
         shortened = [(seq, "folded") for seq in plan.folded]

@@ -5,11 +5,10 @@ import bisect
 import msgspec
 from msgspec.structs import replace
 
-from scroll_context.contents import EvictionPlan
 from scroll_context.events import BOOKKEEPING, Event, Kind
 from scroll_context.session.context import WindowedContext
 from scroll_context.session.explain import INDEX, Past, whereabouts
-from scroll_inspector.plans import plans_about
+from scroll_inspector.plans import NumberedPlan, plans_about
 
 
 class Stretch(msgspec.Struct, frozen=True):
@@ -86,7 +85,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     event: int
     sentence: str
     # The plans that had a part in it.
-    plans: tuple[tuple[int, EvictionPlan], ...] = ()
+    plans: tuple[NumberedPlan, ...] = ()
     # The cell that it was called in.
     cell: int | None = None
     # The line of the index that stood for it.
@@ -107,7 +106,7 @@ def why(past: Past, request: Event, event: Event) -> Why:
     return Why(
         event=event.seq,
         sentence=_sentence(context, request, event, where),
-        plans=tuple((seq, plan) for seq, plan in plans_about(past, event.seq) if seq < request.seq),
+        plans=tuple(one for one in plans_about(past, event.seq) if one.seq < request.seq),
         cell=event.metadata.get("inside_cell"),
         line=where.removeprefix(INDEX) if where.startswith(INDEX) else "",
     )
