@@ -42,9 +42,8 @@ def folding_plan(past: Past) -> Event:
 
 
 def is_quoted(view: WorkingView, seq: int) -> bool:
-    """Whether the index of a view quotes an event besides the line that stands for it."""
-    is_standing = any(standing.seq == seq for standing in view.index.standing)
-    return is_standing or any(seq in fact.seqs for fact in view.index.state)
+    """Whether the index of a view quotes an event as a standing instruction."""
+    return any(standing.seq == seq for standing in view.index.standing)
 
 
 def test_every_request_is_verified_in_any_order_from_kept_views(
@@ -316,7 +315,10 @@ def test_the_tokens_of_a_request_add_up_to_its_estimate_on_every_page(
     assert f"<dd>{recorded:,} tokens</dd>" in text
     assert f"</i>index {index:,}</span>" in text
     assert f"about {index:,} tokens," in demo.get(f"/request/{request.seq}/index").text
-    assert f"what it saw · about {recorded:,} tokens" in demo.get(f"/session/{SESSION}?at=end").text
+    assert (
+        f"what it saw · about {recorded:,} tokens"
+        in demo.get(f"/session/{SESSION}?at={request.seq}").text
+    )
 
 
 def test_the_marks_of_a_request_are_those_that_its_plan_was_made_by(past: Past) -> None:
@@ -331,25 +333,19 @@ def test_the_marks_of_a_request_are_those_that_its_plan_was_made_by(past: Past) 
         assert page.tokens <= high.estimated
 
 
-def test_an_event_that_the_index_quotes_is_said_to_be_quoted(tmp_path: Path) -> None:
-    rule = "From now on, always give prices in francs."
-    steps: list[Entry] = [exec_cell(f"print('step {n}', 'detail ' * 150)") for n in range(24)]
-    model = ScriptedModel(["Noted.", *steps, "Done."], window=6_000)
-    with Store(tmp_path / "s", create=True) as store:
-        with Session.open(store, session_id="s") as session:
-            agent = Agent(session, model)
-            agent.run(rule)
-            agent.run("Count.")
-        past = Past(store, "s")
-        past.catch_up()
-        request = past.requests[-1]
-        asked = next(store.log.iterate(session_id="s", kind=Kind.CONVERSATION))
-        _, context = past.context(request)
-        assert context is not None
-        assert [standing.seq for standing in context.view.index.standing] == [asked.seq]
-        answer = visibility.why(past, request, asked)
-        assert "quoted as a standing instruction" in answer.sentence
-        assert "quoted as a standing instruction" in visibility.stretches(past, asked)[-1].how
+def test_an_event_that_the_index_quotes_is_said_to_be_quoted(past: Past) -> None:
+    request = past.requests[-1]
+    _, context = past.context(request)
+    assert context is not None
+    index = context.view.index
+    assert index.standing and index.state
+    for standing in index.standing:
+        answer = visibility.why(past, request, past.store.log.get(standing.seq))
+        kind = standing.stance or "standing instruction"
+        assert f"The index also had it quoted as a {kind}" in answer.sentence
+    outside = [seq for fact in index.state for seq in fact.seqs if context.view.get(seq) is None]
+    answer = visibility.why(past, request, past.store.log.get(outside[0]))
+    assert "quoted in the state of the work" in answer.sentence or answer.cell
 
 
 def test_a_hosts_message_is_shown_in_the_form_that_it_is_sent_in(

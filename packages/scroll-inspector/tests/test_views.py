@@ -176,7 +176,9 @@ def test_a_session_of_dots_has_an_address_that_browsers_leave_alone(
     with Store(tmp_path / "s", create=True) as store:
         store.append(Draft(role="user", content="Where is the weir?", session_id=name))
     with serve(tmp_path / "s") as site:
-        (address,) = re.findall(r'class="title" href="(/session/[^"]*)"', site.get("/").text)
+        (address,) = re.findall(
+            r'class="title oneline" href="(/session/[^"]*)"', site.get("/").text
+        )
         assert urljoin("http://here/", address) == f"http://here{address}"
         assert "Where is the weir?" in site.get(address).text
 

@@ -65,12 +65,16 @@ def plans_between(past: Past, after: int, before: int) -> list[NumberedPlan]:
 
 def plans_about(past: Past, seq: int) -> list[NumberedPlan]:
     """The eviction plans that name an event, oldest first."""
-    plans = []
+    return [one for one in plans_after(past, seq) if _names(one.plan, seq)]
+
+
+def plans_after(past: Past, seq: int) -> list[NumberedPlan]:
+    """The eviction plans after a seq, oldest first."""
     first = bisect.bisect_right(past.evictions, seq, key=lambda event: event.seq)
-    for event in past.evictions[first:]:
-        plan = plan_of(event)
-        is_clipped = any(clipped_seq == seq for clipped_seq, _ in plan.clipped)
-        is_evicted = any(lo <= seq <= hi for lo, hi in plan.evicted)
-        if seq in plan.folded or is_clipped or is_evicted:
-            plans.append(NumberedPlan(event.seq, plan))
-    return plans
+    return [NumberedPlan(event.seq, plan_of(event)) for event in past.evictions[first:]]
+
+
+def _names(plan: EvictionPlan, seq: int) -> bool:
+    is_clipped = any(clipped_seq == seq for clipped_seq, _ in plan.clipped)
+    is_evicted = any(first <= seq <= last for first, last in plan.evicted)
+    return seq in plan.folded or is_clipped or is_evicted

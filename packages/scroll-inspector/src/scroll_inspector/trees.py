@@ -31,7 +31,7 @@ LONG_STRING = 2_000
 OPEN_ITEMS = 6
 """A list or object of at most so many items is open at first."""
 
-_PLACE = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9}){0,200}")
+_PLACE = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9}){0,1000}")
 
 
 class Place(NamedTuple):

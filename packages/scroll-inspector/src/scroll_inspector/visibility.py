@@ -1,6 +1,7 @@
 """Whether the model saw one event: in which requests, in which form, and if not, why not."""
 
 import bisect
+from collections.abc import Iterator
 
 import msgspec
 from msgspec.structs import replace
@@ -8,7 +9,7 @@ from msgspec.structs import replace
 from scroll_context.events import BOOKKEEPING, Event, Kind
 from scroll_context.session.context import WindowedContext
 from scroll_context.session.explain import INDEX, Past, whereabouts
-from scroll_inspector.plans import NumberedPlan, plans_about
+from scroll_inspector.plans import NumberedPlan, plans_about, plans_after
 
 
 class Stretch(msgspec.Struct, frozen=True):
@@ -36,7 +37,7 @@ def stretches(past: Past, event: Event) -> list[Stretch]:
         return []
     # The requests at which the event may appear in another form, with the plan and its reason.
     changes: dict[int, tuple[int | None, str]] = {begin: (None, "")}
-    for seq, plan in plans_about(past, event.seq):
+    for seq, plan in _plans_that_may_change(past, event):
         at = bisect.bisect_right(numbers, seq)
         if at < len(numbers):
             changes[at] = (seq, plan.reason)
@@ -54,10 +55,21 @@ def stretches(past: Past, event: Event) -> list[Stretch]:
     return runs
 
 
+def _plans_that_may_change(past: Past, event: Event) -> Iterator[NumberedPlan]:
+    """The plans that name an event; for a user message also those that set the standing
+    instructions, which may quote it.
+    """
+    named = {one.seq for one in plans_about(past, event.seq)}
+    for one in plans_after(past, event.seq):
+        sets_standing = one.plan.standing is not None and event.role == "user"
+        if sets_standing or one.seq in named:
+            yield one
+
+
 def place_in(context: WindowedContext, seq: int) -> str:
     """How a context showed the event at a seq, in a few words."""
     where = whereabouts(context.view, seq)
-    quoted = quoted_in(context, seq)
+    quoted = _standing_quote(context, seq)
     if where.startswith(INDEX):
         where = "as a line of the index"
     if not quoted:
@@ -65,18 +77,24 @@ def place_in(context: WindowedContext, seq: int) -> str:
     return quoted if where.startswith("not") else f"{where}, {quoted}"
 
 
-def quoted_in(context: WindowedContext, seq: int) -> str:
-    """Where the index quotes an event besides the line that stands for it."""
+def _standing_quote(context: WindowedContext, seq: int) -> str:
+    """Whether the index quotes an event among the standing instructions; "" if it does not."""
     if context.preface() is not None:
         # This context sends other words instead of the index.
         return ""
-    index = context.view.index
-    for standing in index.standing:
+    for standing in context.view.index.standing:
         if standing.seq == seq:
             return f"quoted as a {standing.stance or 'standing instruction'}"
-    if any(seq in fact.seqs for fact in index.state):
-        return "quoted in the state of the work"
     return ""
+
+
+def _quote(context: WindowedContext, seq: int) -> str:
+    """Where the index quotes an event besides the line that stands for it."""
+    standing = _standing_quote(context, seq)
+    if standing or context.preface() is not None:
+        return standing
+    is_fact = any(seq in fact.seqs for fact in context.view.index.state)
+    return "quoted in the state of the work" if is_fact else ""
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +139,7 @@ def _sentence(context: WindowedContext, request: Event, event: Event, where: str
         )
     if where.startswith("shown"):
         return f"It was {where}."
-    quoted = quoted_in(context, event.seq)
+    quoted = _quote(context, event.seq)
     if where.startswith(INDEX):
         also = f" The index also had it {quoted}." if quoted else ""
         return f"It was not shown itself. A line of the index stood for it.{also}"
