@@ -16,7 +16,7 @@ from scroll_context.store import Store
 pytest.importorskip("uvicorn", reason="the web extra is not installed")
 pytest.importorskip("starlette", reason="the web extra is not installed")
 
-from scroll_inspector.app import Inspector
+from scroll_inspector.inspector import Inspector
 from scroll_inspector.server import hosts_of, server
 
 TOKEN = "correct-horse"

@@ -19,8 +19,8 @@ from scroll_context.models import ScriptedModel, exec_cell
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.view.working import RENDERER_VERSION
-from scroll_inspector.app import Inspector
 from scroll_inspector.export import export
+from scroll_inspector.inspector import Inspector
 from served import TOKEN, Serve, Site
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

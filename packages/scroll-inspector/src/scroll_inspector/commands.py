@@ -20,7 +20,7 @@ from scroll_context.cli.options import (
 from scroll_context.cli.output import Command, new_file, note
 
 if TYPE_CHECKING:
-    from scroll_inspector.app import Inspector
+    from scroll_inspector.inspector import Inspector
 
 SERVE_TOKEN = "SCROLL_SERVE_TOKEN"
 """The environment variable with the token. Without it, each run generates one."""
@@ -74,7 +74,7 @@ def serve(
     """
     from scroll_context.events import Grant
     from scroll_context.store import Store
-    from scroll_inspector.app import Inspector
+    from scroll_inspector.inspector import Inspector
 
     if export is not None and session is None:
         raise click.UsageError("Name the SESSION to export; `scroll sessions` lists them.")

@@ -14,8 +14,8 @@ from markupsafe import Markup
 from scroll_context.errors import PayloadDamaged, PayloadMissing, UnknownSession
 from scroll_context.events import Event
 from scroll_inspector import charts, seen
-from scroll_inspector.app import Inspector
 from scroll_inspector.charts import chart
+from scroll_inspector.inspector import Inspector
 from scroll_inspector.markup import environment
 from scroll_inspector.steps import Item, steps_page
 

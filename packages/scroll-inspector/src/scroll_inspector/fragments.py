@@ -3,7 +3,7 @@
 import codecs
 import itertools
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import msgspec
@@ -17,23 +17,16 @@ from scroll_context.messages import Message
 from scroll_context.session.explain import departures
 from scroll_context.session.wire_form import wire_bytes
 from scroll_inspector import markup, trees
+from scroll_inspector.inspector import IMAGES, Inspector, is_image
 from scroll_inspector.pages import int_of
 from scroll_inspector.pieces import pieces_of
 from scroll_inspector.steps import earlier, steps_page
 from scroll_inspector.trees import Place
 
-if TYPE_CHECKING:
-    from scroll_inspector.app import Inspector
-
 PIECE = 200_000
 """Bytes of a long text that are loaded at a time."""
 MOST_LEFT = 500
 """Texts and entries of one eviction that are listed."""
-IMAGES = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF8": "image/gif",
-}
 ENDINGS = {
     "application/json": "json",
     "image/png": "png",
@@ -49,7 +42,7 @@ QUIET_SECONDS = 15
 class Fragments:
     """The fragments and downloads of one inspector."""
 
-    def __init__(self, inspector: "Inspector") -> None:
+    def __init__(self, inspector: Inspector) -> None:
         self._inspector = inspector
         self._store = inspector.store
         self._page = inspector.page
@@ -220,15 +213,6 @@ class Fragments:
                 quiet += LOOK_SECONDS
 
         return StreamingResponse(messages(), media_type="text/event-stream")
-
-
-def is_image(event: Event) -> bool:
-    """Whether the payload of an event is a picture that a browser may show: never one that can hold
-    a script.
-    """
-    if event.payload is None:
-        return False
-    return event.payload.media_type.partition(";")[0] in IMAGES.values()
 
 
 def _part(request: Request, value: Any, address: str) -> Response:

@@ -1,6 +1,6 @@
 """The pages: each is a function of a request that reads the store and fills a template."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
 from starlette.exceptions import HTTPException
@@ -14,12 +14,10 @@ from scroll_context.text.words import words_of
 from scroll_context.view.state import written
 from scroll_inspector import charts, markup, seen, visibility
 from scroll_inspector.charts import chart
+from scroll_inspector.inspector import Inspector
 from scroll_inspector.plans import plan_summary
 from scroll_inspector.sessions import SessionSums, matching
 from scroll_inspector.steps import beginning, earlier, steps_page
-
-if TYPE_CHECKING:
-    from scroll_inspector.app import Inspector
 
 SESSIONS = 50
 """Sessions of one page."""
@@ -48,7 +46,7 @@ SEARCH_FILTERS = ("q", "session", "agent", "task", "kind", "role", "from", "to",
 class Pages:
     """The pages of one inspector."""
 
-    def __init__(self, inspector: "Inspector") -> None:
+    def __init__(self, inspector: Inspector) -> None:
         self._inspector = inspector
         self._store = inspector.store
         self._grant = inspector.grant

@@ -25,7 +25,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from scroll_context.connections import configuration
 from scroll_context.errors import PayloadDamaged, PayloadMissing, ScrollError, StoreError
-from scroll_inspector.app import Inspector
+from scroll_inspector.app import routes
+from scroll_inspector.inspector import Inspector
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -126,7 +127,7 @@ def application(
     guard = Middleware(Guard, token=token, hosts=hosts, cookie=cookie)
     # A seq of forty digits raises OverflowError.
     handlers: Any = dict.fromkeys((HTTPException, ScrollError, OverflowError), refused)
-    return Starlette(routes=inspector.routes(), middleware=[guard], exception_handlers=handlers)
+    return Starlette(routes=routes(inspector), middleware=[guard], exception_handlers=handlers)
 
 
 def hosts_of(host: str, port: int, names: tuple[str, ...] = ()) -> list[str]:
