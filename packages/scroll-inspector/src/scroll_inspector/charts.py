@@ -259,9 +259,8 @@ def pressure_chart(chart: Chart, session_id: str, *, linked: bool = True) -> Mar
         label = f"{mark.name} {mark.tokens:,}"
         # At the left, where a narrow screen shows them at once.
         pieces += [_line("mark", LEFT, y, WIDTH, y), _label(LEFT + 4, y - 4, label)]
-    pieces.append(
-        _label(LEFT, scale.index_base - LOW - 6, f"index, up to about {scale.index_top:,} tokens")
-    )
+    label = f"index, up to about {scale.index_top:,} tokens" if scale.index_top > 1 else "no index"
+    pieces.append(_label(LEFT, scale.index_base - LOW - 6, label))
     if scale.cost_top:
         text = f"cost so far, ${scale.cost_top:,.4f}"
         pieces.append(_label(LEFT, scale.cost_base - LOW - 6, text))
