@@ -19,7 +19,7 @@ from scroll_context.messages import Message, ToolCall, canonical
 from scroll_context.session.explain import Past, Seen, whereabouts
 from scroll_context.text.words import clip
 from scroll_context.view.entries import Entry
-from scroll_context.view.eviction import ViewBudget
+from scroll_context.view.eviction import ViewBudget, raw_marks
 from scroll_context.view.steps import Step
 from scroll_context.view.tokens import MESSAGE_TOKENS, Gauge, estimate
 from scroll_context.view.working import WorkingView
@@ -122,7 +122,6 @@ class Mark(msgspec.Struct, frozen=True):
     """A mark of the window, as the provider counts and in the estimated tokens of one request."""
 
     name: str
-    share: float
     tokens: int
     estimated: int
 
@@ -195,10 +194,11 @@ def budget_at(past: Past, seq: int) -> ViewBudget:
 
 def marks(budget: ViewBudget, window: int, gauge: Gauge) -> tuple[Mark, ...]:
     """The marks of a window. `gauge` says how estimates become the provider's tokens."""
-    shares = {"low mark": budget.low, "high mark": budget.high, "window": 1.0}
-    return tuple(
-        Mark(name, share, int(window * share), gauge.raw_for(int(window * share)))
-        for name, share in shares.items()
+    high, low = raw_marks(budget, window, gauge)
+    return (
+        Mark("low mark", int(window * budget.low), low),
+        Mark("high mark", int(window * budget.high), high),
+        Mark("window", window, max(gauge.raw_for(window), high)),
     )
 
 

@@ -159,6 +159,17 @@ def _share(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
+def raw_marks(budget: ViewBudget, window: int, gauge: Gauge) -> tuple[int, int]:
+    """The high and the low mark of a window as raw estimates.
+
+    A provider that counts fewer tokens than the estimate does not lift the view above the window:
+    some servers leave out cached tokens, and would refuse the request that their counts allow.
+    """
+    high = min(gauge.raw_for(int(window * budget.high)), window)
+    low = min(gauge.raw_for(int(window * budget.low)), int(window * budget.low / budget.high))
+    return high, low
+
+
 def plan_eviction(
     view: WorkingView, budget: Budget, *, overflowed: bool = False
 ) -> EvictionPlan | None:
@@ -169,13 +180,7 @@ def plan_eviction(
     """
     total = view.tokens + budget.overhead
     gauge = view.gauge.overflowed(total, budget.window) if overflowed else view.gauge
-    # A provider that counts fewer tokens than the estimate does not lift the view above the window:
-    # some servers leave out cached tokens, and would refuse the request that their counts allow.
-    high = min(gauge.raw_for(int(budget.window * budget.high)), budget.window)
-    low = min(
-        gauge.raw_for(int(budget.window * budget.low)),
-        int(budget.window * budget.low / budget.high),
-    )
+    high, low = raw_marks(budget, budget.window, gauge)
     if overflowed:
         high, low = min(high, total * 3 // 4), min(low, total // 2)
     if total <= high:
