@@ -120,10 +120,12 @@ class Conversation(WiredSession):
         return bool(count) and _contents(request.messages[:count]) == _contents(self._latest)
 
     def is_cold(self, request: WireRequest) -> bool:
-        marks = b"".join(mark for message in request.wire for mark in message.marks)
-        seconds = CACHE_SECONDS[b'"1h"' in marks]
         before, self._used_at = self._used_at, time.monotonic()
-        return before > 0 and self._used_at - before > seconds
+        idle = self._used_at - before
+        if not before or idle <= min(CACHE_SECONDS.values()):
+            return False
+        marks = b"".join(mark for message in request.wire for mark in message.marks)
+        return idle > CACHE_SECONDS[b'"1h"' in marks]
 
     def applied(self, request: WireRequest, layout: Layout) -> bytes:
         body = apply(request, self._with_addresses(request, layout))

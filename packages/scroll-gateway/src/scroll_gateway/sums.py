@@ -6,6 +6,7 @@ of the price: `cost` adds both up, in units of one uncached token.
 """
 
 import re
+from collections.abc import Iterator
 
 import msgspec
 
@@ -16,8 +17,10 @@ from scroll_context.hosts.wire_requests import WireRequest
 READ, WRITE = 0.1, 1.25
 """The price of a cached token, and of one that is written to the cache."""
 
-_MARK = re.compile(rb',?"cache_control":\{[^{}]*\}')
+_MARK = re.compile(rb'"cache_control":\{[^{}]*\}')
+_MARK_START = b'"cache_control":{'
 _ONE_TEXT = re.compile(rb'\[\{"type":"text","text":("(?:[^"\\]|\\.)*+")\}\]')
+_ONE_TEXT_START = b'[{"type":"text","text":'
 _CONSTANT = ("tools", "system", "instructions")
 
 
@@ -114,9 +117,31 @@ class Meter:
 
 def without_marks(messages: bytes) -> bytes:
     """Messages as a provider's cache sees them: without marks, a single text as a string."""
-    if b'"cache_control"' in messages:
-        messages = _MARK.sub(b"", messages)
-    return _ONE_TEXT.sub(rb"\1", messages)
+    pieces = []
+    position = 0
+    for mark in _matches(_MARK, _MARK_START, messages):
+        has_comma = messages[mark.start() - 1 : mark.start()] == b","
+        pieces.append(messages[position : mark.start() - has_comma])
+        position = mark.end()
+    messages = b"".join([*pieces, messages[position:]])
+    pieces = []
+    position = 0
+    for content in _matches(_ONE_TEXT, _ONE_TEXT_START, messages):
+        pieces += [messages[position : content.start()], content[1]]
+        position = content.end()
+    return b"".join([*pieces, messages[position:]])
+
+
+def _matches(
+    pattern: "re.Pattern[bytes]", start: bytes, messages: bytes
+) -> "Iterator[re.Match[bytes]]":
+    """The matches of a pattern. Its first bytes are searched for, which is faster by far."""
+    position = messages.find(start)
+    while position >= 0:
+        match = pattern.match(messages, position)
+        if match is not None:
+            yield match
+        position = messages.find(start, match.end() if match else position + 1)
 
 
 def _tokens(size: int) -> int:

@@ -136,17 +136,18 @@ def with_longer_text(data: bytes, text: str) -> bytes:
 
 def common_prefix(first: bytes, second: bytes) -> int:
     """How many bytes two byte strings share at their beginning."""
-    shorter = min(len(first), len(second))
-    start = 0
-    while start < shorter and first[start : start + _CHUNK] == second[start : start + _CHUNK]:
-        start += _CHUNK
-    if start >= shorter:
-        return shorter
-    # The difference is in this chunk: halve it until it is found.
-    low, high = start, min(start + _CHUNK, shorter)
+    # `startswith` compares without copying, and the view cuts without copying.
+    view = memoryview(first)[: len(second)]
+    if second.startswith(view):
+        return len(view)
+    # The difference is in one of these chunks: halve it until it is found.
+    low = 0
+    while second.startswith(view[low : low + _CHUNK], low):
+        low += _CHUNK
+    high = min(low + _CHUNK, len(view))
     while low < high:
         middle = (low + high + 1) // 2
-        if first[low:middle] == second[low:middle]:
+        if second.startswith(view[low:middle], low):
             low = middle
         else:
             high = middle - 1

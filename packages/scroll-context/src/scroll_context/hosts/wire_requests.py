@@ -105,12 +105,11 @@ class ListReader:
         state = self._protocol.server_state(cut.fields)
         if state:
             raise UnreadableBody(f"the provider keeps this conversation ({state})")
-        wire, messages = self._reused(cut.reused)
+        wire, messages, system_texts = self._reused(cut.reused)
         reused_messages = len(messages)
         wire.extend(self._new_messages(cut.body, cut.spans, wire))
         messages += [part.message for message in wire[cut.reused :] for part in message.parts]
-        # Few messages are of the system, so comparing roles is all that a long list costs.
-        systems = [message for message in messages if message.role == "system"]
+        system_texts += _system_texts(messages[reused_messages:])
         request = WireRequest(
             protocol=self._protocol,
             original=original,
@@ -118,7 +117,7 @@ class ListReader:
             fields=cut.fields,
             wire=wire,
             messages=messages,
-            system_texts=[message.text for message in systems if not message.notice],
+            system_texts=system_texts,
             reused=cut.reused,
             reused_messages=reused_messages,
             shared=self._shared,
@@ -127,13 +126,15 @@ class ListReader:
         self._start = cut.start
         return request
 
-    def _reused(self, count: int) -> tuple[list[WireMessage], list[HostMessage]]:
-        """The first messages of the previous request."""
+    def _reused(self, count: int) -> tuple[list[WireMessage], list[HostMessage], list[str]]:
+        """The first messages of the previous request, and their system texts."""
         if self._previous is None or not count:
-            return [], []
+            return [], [], []
         wire, messages = self._previous.wire, self._previous.messages
-        dropped = sum(len(message.parts) for message in wire[count:])
-        return wire[:count], messages[: len(messages) - dropped]
+        dropped = [part.message for message in wire[count:] for part in message.parts]
+        system_texts = self._previous.system_texts
+        system_count = len(system_texts) - len(_system_texts(dropped))
+        return wire[:count], messages[: len(messages) - len(dropped)], system_texts[:system_count]
 
     def _cut(self, original: bytes) -> "_Cut":
         """Find the list of a body and its new items."""
@@ -207,6 +208,11 @@ class ListReader:
             )
             out.append(part._replace(message=message))
         return tuple(out)
+
+
+def _system_texts(messages: Sequence[HostMessage]) -> list[str]:
+    """The texts of these messages that belong to the system prompt."""
+    return [message.text for message in messages if message.role == "system" and not message.notice]
 
 
 def _is_head(message: WireMessage) -> bool:

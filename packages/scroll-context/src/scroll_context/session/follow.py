@@ -27,13 +27,13 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from scroll_context.contents import Retraction, media_of
-from scroll_context.events import Event, Kind
+from scroll_context.events import Draft, Event, Kind
 from scroll_context.ids import id_of, text_id
 from scroll_context.log.journal import Journal
 from scroll_context.log.log import EventLog
@@ -46,7 +46,13 @@ from scroll_context.session.wire_form import wire_bytes, wire_facts
 from scroll_context.view.foreign_replies import ForeignReplies, is_part_of_reply
 from scroll_context.view.headline import without_headline
 from scroll_context.view.layout import ViewLayout
-from scroll_context.view.steps import StepCall, decoded, step
+from scroll_context.view.shown import Shown
+from scroll_context.view.steps import StepCall, calls_of, decoded
+
+_T = TypeVar("_T")
+
+SYSTEM = -1
+"""What a message of the system prompt has in place of an address: it is not recorded."""
 
 NOT_ASIDE = frozenset({Kind.CONVERSATION, Kind.TOOL_CALL, Kind.TOOL_RESULT})
 """Kinds of captured events that are messages of a conversation."""
@@ -67,7 +73,7 @@ class Known(NamedTuple):
 class Alignment(msgspec.Struct, frozen=True):
     """How a host's list differs from its record."""
 
-    # For each message of the list the seq of its event; 0 for one that is new.
+    # For each message of the list the seq of its event; 0 for one that is new, or SYSTEM.
     seqs: tuple[int, ...]
     # Events that the host dropped at the beginning of its list, and further on.
     compacted: tuple[int, ...] = ()
@@ -76,13 +82,15 @@ class Alignment(msgspec.Struct, frozen=True):
     @property
     def new(self) -> list[int]:
         """The places in the list of the messages to record."""
-        return [place for place, seq in enumerate(self.seqs) if not seq]
+        return places_of(0, self.seqs)
 
     @property
     def is_in_order(self) -> bool:
         """Whether every new message comes after all known ones."""
-        new = self.new
-        return not new or all(seq <= 0 for seq in self.seqs[new[0] :])
+        if 0 not in self.seqs:
+            return True
+        first_new = self.seqs.index(0)
+        return all(seq <= 0 for seq in self.seqs[first_new:])
 
 
 class HostList:
@@ -96,9 +104,9 @@ class HostList:
         self._last: list[HostMessage] = []
         self._last_seqs: list[int] = []
         self._last_known = 0
-        # The chained hash of each message, while nothing was taken back: they name the beginning
-        # of a list, by which another session may be found.
-        self._chain: list[str] | None = []
+        # The chained hash of the newest message, while nothing was taken back: it names the
+        # beginning of a list, by which another session may be found.
+        self._chain: str | None = ""
         self._foreign_replies = ForeignReplies()
         # The words of captured texts that are not of the conversation, such as reminders.
         self._captured_asides: set[str] = set()
@@ -124,7 +132,7 @@ class HostList:
         if known is not None:
             self._known.append(known)
             if self._chain is not None:
-                self._chain.append(chained(self._chain[-1] if self._chain else "", known.mark))
+                self._chain = chained(self._chain, known.mark)
 
     def _add_part_of_reply(self, event: Event) -> None:
         """Follow the text of a captured reply, or one of its calls."""
@@ -183,8 +191,7 @@ class HostList:
             return None
         if event.is_foreign and is_message:
             return Known(event.seq, self._foreign_mark(event), "", True)
-        # `step` reads the calls of recorded replies, which may have any shape, without raising.
-        calls = step(event, 0, "").reply.calls if event.role == "assistant" else ()
+        calls = calls_of(event) if event.role == "assistant" else ()
         ids = tuple(call.id for call in calls)
         mark = self._expected.popleft() if is_hosts and self._expected else ""
         mark = mark or self._mark_of_event(event, calls, is_hosts)
@@ -215,7 +222,7 @@ class HostList:
         if self._chain is None:
             return [""] * len(marks)
         keys = []
-        before = self._chain[-1] if self._chain else ""
+        before = self._chain
         for mark in marks:
             before = chained(before, mark)
             keys.append(source_key(session_id, before))
@@ -232,7 +239,7 @@ class HostList:
         self._last_known = len(self._known)
 
     def align(self, messages: Sequence[HostMessage]) -> Alignment:
-        """Compare a host's list with the record. The seq of a system message is -1."""
+        """Compare a host's list with the record."""
         same = _same_beginning(self._last, messages)
         if self._last and same == len(self._last):
             # The list only grew. What the session recorded since then stands behind it.
@@ -247,6 +254,8 @@ class HostList:
     def _aligned(self, messages: Sequence[HostMessage]) -> Alignment:
         places = _places(messages, 0)
         known = self._known
+        if not known:
+            return Alignment(tuple(_spread(messages, 0, places, [0] * len(places))))
         ids = {messages[place].id for place in places}
         record = [_key(message, ids) for message in known]
         keys = self._keys(messages, places, known)
@@ -289,8 +298,8 @@ def record_list(
 ) -> list[int]:
     """Record how a host's list differs from its record.
 
-    Returns the seq of each message, -1 for messages of the system prompt. `index_tokens` bounds the
-    index, if the host's own compaction moves messages there.
+    Returns the seq of each message, SYSTEM for messages of the system prompt. `index_tokens`
+    bounds the index, if the host's own compaction moves messages there.
     """
     if (redact := journal.redact) is not None:
         # The record holds the redacted text, so that is what a message is compared by.
@@ -305,19 +314,21 @@ def record_list(
         _retract(journal, Retraction(seqs=alignment.retracted))
     seqs = list(alignment.seqs)
     new = alignment.new
-    for place, event in zip(new, _record_new(journal, host, messages, new), strict=True):
+    drafts = _drafts_of_new(journal, host, messages, new)
+    drafts += _drafts_of_wire_forms(journal, host, messages, alignment)
+    # In one commit. The events of the new messages are the first of it.
+    for place, event in zip(new, journal.append_many(drafts), strict=False):
         seqs[place] = event.seq
-    _record_wire_forms(journal, host, messages, alignment)
     if not alignment.is_in_order:
         _retract(journal, Retraction(order=tuple(seq for seq in seqs if seq > 0)))
     host.remember(messages, seqs)
     return seqs
 
 
-def _record_new(
+def _drafts_of_new(
     journal: Journal, host: HostList, messages: Sequence[HostMessage], places: Sequence[int]
-) -> list[Event]:
-    """Record new messages of a host's list, in one commit."""
+) -> list[Draft]:
+    """The events of the new messages of a host's list."""
     if not places:
         return []
     journal.require_room()
@@ -337,13 +348,13 @@ def _record_new(
             # It answers a call of an earlier reply, which need not be the newest one.
             draft = replace(draft, reply_to=host.reply_of(message.call_id))
         drafts.append(draft)
-    return journal.append_many(drafts)
+    return drafts
 
 
-def _record_wire_forms(
+def _drafts_of_wire_forms(
     journal: Journal, host: HostList, messages: Sequence[HostMessage], alignment: Alignment
-) -> None:
-    """Record the bytes of messages that were recorded without them, such as replies."""
+) -> list[Draft]:
+    """The events for the bytes of messages that were recorded without them, such as replies."""
     drafts = []
     for place in range(host.remembered, len(messages)):
         message, seq = messages[place], alignment.seqs[place]
@@ -354,8 +365,7 @@ def _record_wire_forms(
         if UNREDACTED not in event.metadata and wire_bytes(journal.log, event) is None:
             facts = wire_facts(journal, message)
             drafts.append(journal.draft(Kind.WIRE, reply_to=seq, metadata=facts))
-    if drafts:
-        journal.append_many(drafts)
+    return drafts
 
 
 def _retract(journal: Journal, retraction: Retraction) -> None:
@@ -363,43 +373,56 @@ def _retract(journal: Journal, retraction: Retraction) -> None:
     journal.append(journal.draft(Kind.RETRACTION, content=retraction.summary(), metadata=metadata))
 
 
-def items_of(layout: ViewLayout, seqs: Sequence[int]) -> Iterator[Item]:
+def items_of(layout: ViewLayout, seqs: Sequence[int]) -> tuple[Item, ...]:
     """The items of a host's list whose messages have these seqs.
 
     Index and notices, which the host does not have, are inserted behind the entry before them.
     """
-    places = {seq: place for place, seq in enumerate(seqs) if seq > 0}
-    shown = {part.seq: part for part in layout.shown}
-    ends: dict[int, int] = {}  # the last place of each entry
-    behind: dict[int, list[Insert]] = {}  # by the entry before; 0 is the beginning
-    before = 0
+    # Most messages of a long list have left it. A message of the system prompt never does.
+    items: list[Item] = [Drop(place) for place in range(len(seqs))]
+    for place in places_of(SYSTEM, seqs):
+        items[place] = Keep(place)
+    places = dict(zip(seqs, range(len(seqs)), strict=True))
+    first_place = len(seqs)
+    # The last place of each entry.
+    ends: dict[int, int] = {}
+    # Insertions by the entry before them; 0 is the beginning.
+    behind: dict[int, list[Insert]] = {}
+    entry = 0
     for count, part in enumerate(layout.shown):
         if layout.index and count == layout.before_index:
-            behind.setdefault(before, []).append(Insert(layout.index, is_index=True))
-        if part.seq in places:
-            before = part.entry
-            ends[before] = max(ends.get(before, 0), places[part.seq])
+            behind.setdefault(entry, []).append(Insert(layout.index, is_index=True))
+        shown_at = places.get(part.seq)
+        if shown_at is not None:
+            entry = part.entry
+            first_place = min(first_place, shown_at)
+            ends[entry] = max(ends.get(entry, 0), shown_at)
+            items[shown_at] = _item(shown_at, part)
         elif part.notice:
-            behind.setdefault(before, []).append(Insert(part.notice))
+            behind.setdefault(entry, []).append(Insert(part.notice))
     if layout.index and layout.before_index == len(layout.shown):
-        behind.setdefault(before, []).append(Insert(layout.index, is_index=True))
-    in_front = behind.pop(0, [])
-    for place, seq in enumerate(seqs):
-        known = shown.get(seq)
-        if known is None:
-            # Most messages of a long list have left it. A message of the system prompt never does.
-            yield Drop(place) if seq >= 0 else Keep(place)
-            continue
-        if in_front:
-            yield from in_front
-            in_front = []
-        if known.text is None:
-            yield Keep(place, known.thinking)
-        else:
-            yield Replace(place, known.text, known.calls)
-        if behind and ends[known.entry] == place:
-            yield from behind.get(known.entry, ())
-    yield from in_front
+        behind.setdefault(entry, []).append(Insert(layout.index, is_index=True))
+    inserts = {ends[entry] + 1: texts for entry, texts in behind.items() if entry}
+    inserts[first_place] = behind.get(0, [])
+    for place in sorted(inserts, reverse=True):
+        items[place:place] = inserts[place]
+    return tuple(items)
+
+
+def _item(place: int, part: Shown) -> Item:
+    if part.text is None:
+        return Keep(place, part.thinking)
+    return Replace(place, part.text, part.calls)
+
+
+def places_of(seq: int, seqs: Sequence[int]) -> list[int]:
+    """The places of a list that have this number in place of an address: few, or all at its end."""
+    places = []
+    place = -1
+    for _ in range(seqs.count(seq)):
+        place = seqs.index(seq, place + 1)
+        places.append(place)
+    return places
 
 
 def fields_of(message: HostMessage) -> dict[str, Any]:
@@ -442,23 +465,39 @@ def known_beginning(
 
     For hosts that give their conversations no name. None if no list begins with the first message.
     """
+    rest = _chained_hashes(messages)
+    # Hashed as far as a session is followed: most sessions begin differently.
     hashes: list[tuple[int, str]] = []
-    before = ""
-    for count, place in enumerate(_places(messages, 0), 1):
-        before = chained(before, mark_of(messages[place]))
-        # Replies are recorded when they arrive, before the host has them, so they have no key.
-        if messages[place].role != "assistant":
-            hashes.append((count, before))
     longest: tuple[str, int] | None = None
     for session_id in sessions:
         matched = 0
-        for count, chained_hash in hashes:
+        for count, chained_hash in _kept_in(hashes, rest):
             if log.find_source(source_key(session_id, chained_hash)) is None:
                 break
             matched = count
         if matched > (longest[1] if longest else 0):
             longest = (session_id, matched)
     return longest
+
+
+def _chained_hashes(messages: Sequence[HostMessage]) -> Iterator[tuple[int, str]]:
+    """How many messages each beginning of a list has, and the hash that it is recorded under.
+
+    Replies are recorded when they arrive, before the host has them, so none ends with a reply.
+    """
+    before = ""
+    for count, place in enumerate(_places(messages, 0), 1):
+        before = chained(before, mark_of(messages[place]))
+        if messages[place].role != "assistant":
+            yield count, before
+
+
+def _kept_in(kept: list[_T], rest: Iterator[_T]) -> Iterator[_T]:
+    """The values that are kept already, then the rest, which is kept as it is read."""
+    yield from kept
+    for value in rest:
+        kept.append(value)
+        yield value
 
 
 def mark_of(message: HostMessage) -> str:
@@ -571,13 +610,16 @@ def _places(messages: Sequence[HostMessage], start: int) -> list[int]:
 def _spread(
     messages: Sequence[HostMessage], start: int, places: Sequence[int], seqs: Sequence[int]
 ) -> list[int]:
-    """The seqs at their places in the list, -1 at those of system messages."""
+    """The seqs at their places in the list, SYSTEM at those of system messages."""
     by_place = dict(zip(places, seqs, strict=True))
-    return [by_place.get(place, -1) for place in range(start, len(messages))]
+    return [by_place.get(place, SYSTEM) for place in range(start, len(messages))]
 
 
-def _same_beginning(last: Sequence[HostMessage], messages: Sequence[HostMessage]) -> int:
+def _same_beginning(last: list[HostMessage], messages: Sequence[HostMessage]) -> int:
     """How many messages at the beginning of two lists are the same, wire forms aside."""
+    if list(messages[: len(last)]) == last:
+        # Most lists only grew, by messages behind the same objects.
+        return len(last)
     count = 0
     for old, new in zip(last, messages, strict=False):
         if old is not new and _content(old) != _content(new):

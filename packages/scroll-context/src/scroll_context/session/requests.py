@@ -21,7 +21,7 @@ from scroll_context.messages import ToolSpec
 from scroll_context.models import DEFAULT_WINDOW, Model, Request
 from scroll_context.session.context import ContextSession, WindowedContext, make_context
 from scroll_context.session.environment import Environment
-from scroll_context.session.follow import HostList, items_of, record_list
+from scroll_context.session.follow import SYSTEM, HostList, items_of, places_of, record_list
 from scroll_context.session.history import lineage
 from scroll_context.session.host import HostMessage, Layout
 from scroll_context.session.media import with_bytes
@@ -147,9 +147,8 @@ class Requests:
                 view_budget = replace(view_budget, high=(view_budget.high + view_budget.low) / 2)
             setup = self._record_setup(setup)
             schema_tokens = extra_tokens + setup.tool_tokens
-            system_messages = [message for message in messages if message.role == "system"]
             schema_tokens += sum(
-                _system_tokens(message, setup.system) for message in system_messages
+                _system_tokens(messages[place], setup.system) for place in places_of(SYSTEM, seqs)
             )
             variable_tokens = estimate(variable_list)
             budget = _budget_for(setup, view_budget, schema_tokens + variable_tokens)
@@ -166,9 +165,9 @@ class Requests:
             tokens = view.tokens + setup.tokens + variable_tokens + schema_tokens
             request = self._record_request(setup, metadata, tokens, variable_list)
         return Layout(
-            items=tuple(items_of(layout, seqs)),
+            items=items_of(layout, seqs),
             tail=variable_list,
-            seqs=tuple([seq if seq > 0 else 0 for seq in seqs]),
+            seqs=_addresses(seqs),
             request=request.seq,
             hash=layout.hash,
             tokens=tokens,
@@ -252,8 +251,15 @@ def _budget_for(setup: Setup, view_budget: ViewBudget, other_tokens: int) -> Bud
     return Budget(window=setup.window, overhead=overhead, **asdict(view_budget))
 
 
+def _addresses(seqs: Sequence[int]) -> tuple[int, ...]:
+    """The seqs as a host gets them: 0 for system messages."""
+    if SYSTEM not in seqs:
+        return tuple(seqs)
+    return tuple([0 if seq == SYSTEM else seq for seq in seqs])
+
+
 def _system_tokens(message: HostMessage, system: str) -> int:
-    """Tokens of a system message in a host's list that `system` does not hold."""
-    if message.notice or message.text in system:
+    """Tokens of a message of the system prompt that `system` does not hold."""
+    if message.text in system:
         return 0
     return estimate(message.text)

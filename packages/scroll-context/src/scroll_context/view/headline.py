@@ -36,6 +36,12 @@ class Headline(msgspec.Struct, frozen=True):
         """All four fields; `parse_field` reads this back to the same headline."""
         return " | ".join((self.task, self.state, self.next, self.status))
 
+    def ended(self, state: str, status: str) -> "Headline":
+        """The headline with another state and status."""
+        if state != self.state:
+            state = _field(state, FIELD_CHARS)
+        return Headline(self.task, state, self.next, _field(status, STATUS_CHARS))
+
     def line(self, limit: int) -> str:
         """Task, state and status in at most `limit` characters."""
         status = f" [{self.status}]" if self.status else ""

@@ -131,6 +131,11 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
         """Standing instructions, lines and the state of the work as the model reads them; empty if
         there are none.
         """
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
+        """Kept, because every request asks again."""
         parts = [self._standing_text]
         if self.levels or self.topics:
             parts.append("\n".join((self.words.header, *self._texts())))
@@ -311,11 +316,19 @@ def line_for(entry: Entry, topic: EntryTopic | None = None) -> IndexLine:
         note = entry.headline()
         text = f"notice: {note.state}" if isinstance(entry, Notice) else note.task
         return _line(spans, 1, note, text)
-    note = entry.ended_headline()
+    if "line" not in entry.kept:
+        entry.kept["line"] = _step_line(entry)
+    line: IndexLine = entry.kept["line"]
+    return line
+
+
+def _step_line(step: Step) -> IndexLine:
+    """The line of a step without terms of its own: its headline, and how it ended."""
+    note = step.ended_headline()
     follows = f"next: {note.next}" if note.next else ""
-    text = " | ".join(filter(None, (note.state, follows, entry.ending)))
-    line = _line(spans, 1, note, text, int(not entry.succeeded))
-    return replace(line, task=note.task, names=entry.names, failures=entry.failures)
+    text = " | ".join(filter(None, (note.state, follows, step.ending)))
+    line = _line(((step.seq, step.last),), 1, note, text, int(not step.succeeded))
+    return replace(line, task=note.task, names=step.names, failures=step.failures)
 
 
 def joined(lines: Sequence[IndexLine]) -> IndexLine:

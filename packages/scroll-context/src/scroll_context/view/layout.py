@@ -13,26 +13,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from scroll_context.messages import Message, ToolCall, canonical
+from scroll_context.messages import Message, canonical
 from scroll_context.view.entries import Entry, Notice, UserMessage
-from scroll_context.view.passage import Form
+from scroll_context.view.shown import Shown, replacement
 from scroll_context.view.steps import Step
 from scroll_context.view.tokens import estimate
 from scroll_context.view.wording import HOST_SEAM
 from scroll_context.view.working import RENDERER_VERSION, Rendered, WorkingView
-
-
-class Shown(msgspec.Struct, frozen=True):
-    """What is shown of one event: the host's own message, or `text` in its place."""
-
-    seq: int
-    # The entry of the view that it is part of: a reply and its results are one.
-    entry: int
-    text: str | None = None
-    calls: tuple[ToolCall, ...] = ()
-    thinking: bool = True
-    # The words of a notice, which are inserted if it is not a message of the host.
-    notice: str = ""
 
 
 class ViewLayout(msgspec.Struct, frozen=True):
@@ -47,7 +34,7 @@ class ViewLayout(msgspec.Struct, frozen=True):
     @property
     def visible(self) -> frozenset[int]:
         """The seqs that are shown in full, which search need not return."""
-        return frozenset(part.seq for part in self.shown if part.text is None)
+        return frozenset([part.seq for part in self.shown if part.text is None])
 
 
 def lay_out(view: WorkingView) -> ViewLayout:
@@ -111,21 +98,8 @@ def _index_text(view: WorkingView) -> str:
     return "\n\n".join([view.index.render(), *notes, HOST_SEAM])
 
 
-def _parts(entry: Entry, rewritten_at: int) -> list[Shown]:
+def _parts(entry: Entry, rewritten_at: int) -> tuple[Shown, ...]:
     if isinstance(entry, Step):
-        reply = entry.reply
-        text = _replacement(reply.form, reply.body.shown)
-        calls = entry.messages[0].tool_calls if text is not None else ()
-        keeps_thinking = entry.seq > rewritten_at
-        parts = [Shown(entry.seq, entry.seq, text, calls, keeps_thinking)]
-        bodies = [result.body for result in entry.results if result is not None]
-        return parts + [
-            Shown(body.seq, entry.seq, _replacement(body.form, body.shown)) for body in bodies
-        ]
+        return entry.shown if entry.seq > rewritten_at else entry.shown_without_thinking
     notice = entry.body.shown if isinstance(entry, Notice) else ""
-    text = _replacement(entry.body.form, entry.body.shown)
-    return [Shown(entry.seq, entry.seq, text, notice=notice)]
-
-
-def _replacement(form: Form, shown: str) -> str | None:
-    return None if form is Form.FULL else shown
+    return (Shown(entry.seq, entry.seq, replacement(entry.body), notice=notice),)

@@ -15,9 +15,10 @@ from msgspec.structs import force_setattr, replace
 from scroll_context.events import Event, Excerpt
 from scroll_context.messages import Message, Thinking, ToolCall
 from scroll_context.view.actions import Action, action, names_in
-from scroll_context.view.headline import FIELD_CHARS, Headline, cut, fallback, headline, parse_field
+from scroll_context.view.headline import FIELD_CHARS, Headline, cut, fallback, parse_field
 from scroll_context.view.outcome import Outcome, edit_size, outcome
 from scroll_context.view.passage import Clip, Form, Passage, passage
+from scroll_context.view.shown import Shown, replacement
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
 from scroll_context.view.wording import BLANK, CELLS, MARK, NO_RESULT, Words
 
@@ -236,6 +237,24 @@ class Step(msgspec.Struct, frozen=True, dict=True):
         return (reply, *results)
 
     @cached_property
+    def shown(self) -> tuple[Shown, ...]:
+        """What a host shows of the reply and of each result. Kept, as `messages` is."""
+        reply = self.reply
+        text = None if reply.form is Form.FULL else reply.body.shown
+        calls = self.messages[0].tool_calls if text is not None else ()
+        parts = [Shown(self.seq, self.seq, text, calls)]
+        for result in self.results:
+            if result is not None:
+                parts.append(Shown(result.body.seq, self.seq, replacement(result.body)))
+        return tuple(parts)
+
+    @cached_property
+    def shown_without_thinking(self) -> tuple[Shown, ...]:
+        """The same for a reply whose reasoning is not sent any more."""
+        reply, *results = self.shown
+        return (replace(reply, thinking=False), *results)
+
+    @cached_property
     def seqs_in_full(self) -> tuple[int, ...]:
         """The addresses of which nothing is left out."""
         bodies = [result.body for result in self.results if result]
@@ -341,7 +360,15 @@ class Step(msgspec.Struct, frozen=True, dict=True):
                 if result is not None
             }
             forms[seq] = self.with_result(seq, lambda result: result.folded(reports[seq]))
+            vars(forms[seq]).update(actions=self.actions, reports=self.reports, kept=self.kept)
         return forms[seq]
+
+    @cached_property
+    def kept(self) -> dict[str, Any]:
+        """What the index makes of the step. It is the same in all folded forms, so they share it:
+        an eviction is planned with one form and may be applied to another.
+        """
+        return {}
 
     @cached_property
     def actions(self) -> tuple[Action, ...]:
@@ -452,6 +479,10 @@ class Step(msgspec.Struct, frozen=True, dict=True):
 
         What the model wrote beforehand is an intention unless the step ended well.
         """
+        return self._ended_headline
+
+    @cached_property
+    def _ended_headline(self) -> Headline:
         note = self.headline()
         own_note = _parsed(self.reply.headline) or Headline()
         state, outcome = note.state, self.outcome
@@ -464,7 +495,7 @@ class Step(msgspec.Struct, frozen=True, dict=True):
                 outcome = f"ok, {remark}"
         elif outcome and own_note.state:
             state = f"intended: {own_note.state}"
-        return headline(note.task, state, note.next, outcome or note.status)
+        return note.ended(state, outcome or note.status)
 
     def headline(self) -> Headline:
         """The model's own headline, or one made from the step."""
@@ -484,10 +515,15 @@ def step(
     event: Event, turn: int, task: str, excerpt: Excerpt | None = None, words: Words = CELLS
 ) -> Step:
     """The step that an assistant's event begins."""
-    calls = tuple(_call(call) for call in _objects(event.metadata.get("tool_calls")))
+    calls = calls_of(event)
     thinking = tuple(_objects(event.metadata.get("thinking")))
     reply = _reply(passage(event, excerpt, words=words), calls, thinking, event.headline)
     return Step(reply, (None,) * len(calls), (0,) * len(calls), event.seq, turn, task)
+
+
+def calls_of(event: Event) -> tuple[StepCall, ...]:
+    """The calls of a recorded reply, which an import may have given any shape."""
+    return tuple(_call(call) for call in _objects(event.metadata.get("tool_calls")))
 
 
 def _objects(value: object) -> list[dict[str, Any]]:
