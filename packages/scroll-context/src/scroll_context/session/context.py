@@ -18,7 +18,7 @@ from scroll_context.events import UNSEARCHABLE, Event, Excerpt, Grant, Kind, Sco
 from scroll_context.models import Model
 from scroll_context.session.history import earlier_work
 from scroll_context.store import Store
-from scroll_context.view.eviction import Budget, plan_eviction
+from scroll_context.view.eviction import Budget, count_ahead, plan_eviction
 from scroll_context.view.passage import HELD_CHARS
 from scroll_context.view.wording import CELLS, Words, tool_words
 from scroll_context.view.working import Rendered, WorkingView, needs_excerpt, render
@@ -120,6 +120,7 @@ class WindowedContext:
             self.begin(session, budget)
         plan = plan_eviction(self.view, budget, overflowed=overflowed)
         if plan is None:
+            count_ahead(self.view)
             return False
         remark, facts = self.replacement(plan, budget, model)
         # The journal gives the event to `add`, which applies the plan.

@@ -103,6 +103,14 @@ class TermTable:
         self._turns += counted.turns
         self._turns_with.update(counted.stems)
 
+    def add_turn(self, turn: "CountedTurn") -> int:
+        """Begin a session of one turn that was counted before. Returns its number."""
+        self._append(_Counts.of_turn(turn))
+        self._turns += 1
+        self._turns_with.update(turn.stems)
+        self._rarities = _Rarities(self._turns + 1, self._turns_with)
+        return len(self._sessions) - 1
+
     def _append(self, counts: "_Counts") -> None:
         if self._sessions:
             closed = self._sessions[-1]
@@ -236,6 +244,22 @@ class CountedTerms(msgspec.Struct, frozen=True, array_like=True):
     stems: dict[str, int]
 
 
+class CountedTurn(msgspec.Struct, frozen=True):
+    """One turn alone, so that it need not be counted again."""
+
+    # Its terms and how each is spelt.
+    spellings: dict[str, str]
+    stems: list[str]
+    most_frequent: list[str]
+
+
+def counted_turn(turn: str) -> CountedTurn:
+    """Count one turn of a user, or one text of a model."""
+    counts = _Counts()
+    stems = counts.count(turn)
+    return CountedTurn(counts._spelt, stems, counts.most_frequent())
+
+
 def counted_terms(turns: Iterable[str]) -> CountedTerms:
     """Count the user's turns of a session."""
     counts = _Counts()
@@ -266,6 +290,15 @@ class _Counts:
         counts.turns = counted.turns
         counts.turns_with = counted.turns_with
         counts._spelt = counted.spellings
+        return counts
+
+    @classmethod
+    def of_turn(cls, turn: CountedTurn) -> "_Counts":
+        counts = cls()
+        counts.turns = 1
+        counts.turns_with = dict.fromkeys(turn.spellings, 1)
+        counts._spelt = turn.spellings
+        counts._most_frequent = turn.most_frequent
         return counts
 
     def count(self, turn: str) -> list[str]:

@@ -47,7 +47,7 @@ from scroll_context.text.terms import TermTable, title
 from scroll_context.view.entries import Entry, UserMessage, passages
 from scroll_context.view.headline import FIELD_CHARS
 from scroll_context.view.index import IndexLine, heading_tokens, state_limit
-from scroll_context.view.passage import Passage
+from scroll_context.view.passage import TOPIC_CHARS, Passage
 from scroll_context.view.standing import chosen_statements, standing_limit, stated_by
 from scroll_context.view.state import Fact, fitted, state_tokens
 from scroll_context.view.steps import Step, StepReply
@@ -67,8 +67,6 @@ FLOOR_TOKENS = 96
 """Nothing is clipped below this: the note takes about half of it."""
 FLOOR_CHARS = 40
 ENTRY_TERMS = 4
-TOPIC_CHARS = 1_500
-"""Characters of an entry that are read for its terms."""
 
 
 class Rule(StrEnum):
@@ -507,10 +505,11 @@ class _EntryTopics:
     def topic_of(self, entry: Entry) -> EntryTopic | None:
         if not self._numbers:
             self._count_terms()
-        text = _plain_text(entry)
-        if not text:
+        body = _plain_text(entry)
+        if body is None:
             return None
         terms = self._table.terms(self._numbers[entry.seq], ENTRY_TERMS)
+        text = body.text[:TOPIC_CHARS]
         topic = EntryTopic(entry.seq, title([text], terms, FIELD_CHARS - 20), terms)
         if not (topic.title or topic.terms):
             return None
@@ -519,18 +518,30 @@ class _EntryTopics:
 
     def _count_terms(self) -> None:
         for entry in self._view.entries:
-            text = _plain_text(entry)
-            if text:
-                self._numbers[entry.seq] = self._table.add([text])
+            body = _plain_text(entry)
+            if body is not None:
+                self._numbers[entry.seq] = self._table.add_turn(body.topic_terms)
 
 
-def _plain_text(entry: Entry) -> str:
-    """The beginning of the text of an entry, if the text is all there is to say about it."""
+def count_ahead(view: WorkingView) -> None:
+    """Count the terms of texts that are new in a view, which the next eviction will ask for."""
+    for entry in view.newest_entries():
+        body = _plain_text(entry)
+        if body is None:
+            continue
+        if "topic_terms" in vars(body):
+            return
+        _ = body.topic_terms
+
+
+def _plain_text(entry: Entry) -> Passage | None:
+    """The text of an entry, if the text is all there is to say about it."""
+    body: Passage | None = None
     if isinstance(entry, UserMessage):
-        return entry.body.text[:TOPIC_CHARS]
-    if isinstance(entry, Step) and not entry.has_notes:
-        return entry.reply.body.text[:TOPIC_CHARS]
-    return ""
+        body = entry.body
+    elif isinstance(entry, Step) and not entry.has_notes:
+        body = entry.reply.body
+    return body if body is not None and body.text else None
 
 
 def _common_size(sizes: Iterable[int], room: int) -> int:

@@ -318,8 +318,8 @@ def line_for(entry: Entry, topic: EntryTopic | None = None) -> IndexLine:
         return _line(spans, 1, note, text)
     if "line" not in entry.kept:
         entry.kept["line"] = _step_line(entry)
-    line: IndexLine = entry.kept["line"]
-    return line
+    kept: IndexLine = entry.kept["line"]
+    return kept
 
 
 def _step_line(step: Step) -> IndexLine:

@@ -9,6 +9,7 @@ an excerpt that somebody else has read: all of it, or both ends of a text that n
 """
 
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 from scroll_context.contents import MediaFacts, media_of
 from scroll_context.events import Event, Excerpt
 from scroll_context.messages import Media
+from scroll_context.text.terms import CountedTurn, counted_turn
 from scroll_context.view.headline import cut
 from scroll_context.view.outcome import OUTCOME_CHARS
 from scroll_context.view.tokens import estimate
@@ -26,6 +28,8 @@ STUB_CHARS = 48
 """Characters of an outcome in the stub of a short text."""
 LABEL_CHARS = 60
 """Characters of a call's name and state in its stub."""
+TOPIC_CHARS = 1_500
+"""Characters of a text that are read for its terms."""
 HELD_CHARS = 32 * 1024
 """Characters of a clipped text that a view keeps in memory, unless it shows more."""
 
@@ -38,7 +42,7 @@ class Form(StrEnum):
     FOLDED = "folded"
 
 
-class Passage(msgspec.Struct, frozen=True):
+class Passage(msgspec.Struct, frozen=True, dict=True):
     """One text under one seq.
 
     `text` is what the view holds of it: all, or after a clip its two ends, which are enough for
@@ -63,6 +67,15 @@ class Passage(msgspec.Struct, frozen=True):
     @property
     def length(self) -> int:
         return len(self.text)
+
+    @cached_property
+    def topic_terms(self) -> CountedTurn:
+        """The terms of the beginning of the text.
+
+        Kept, because each eviction compares all texts that are shown. They are counted when the
+        text is new, so that no eviction has to count all of them at once.
+        """
+        return counted_turn(self.text[:TOPIC_CHARS])
 
     @property
     def sent_text(self) -> str:

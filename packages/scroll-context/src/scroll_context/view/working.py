@@ -130,6 +130,10 @@ class WorkingView:
         """What is shown, oldest first."""
         return iter(self._entries.values())
 
+    def newest_entries(self) -> Iterator[Entry]:
+        """What is shown, newest first."""
+        return reversed(self._entries.values())
+
     @property
     def tokens(self) -> int:
         """Raw estimate of index and entries, without everything else that is sent."""
