@@ -1,11 +1,15 @@
 """What a gateway adds to each request, beside an empty proxy of the same kind in the same run.
 
-    python benchmarks/gateway.py [--sizes 50 500 2000] [--result 2000]
+    python benchmarks/gateway.py [--sizes 50 500 2000] [--results 2000 9000]
 
 A client on loopback sends lists of the given sizes to an upstream on loopback that answers at once:
 directly, through a proxy that only passes bytes on, and through the gateway. Each request has two
-messages more than the one before. Printed is the median of several requests, and for the gateway
-the first sight of the list, in which all messages are new.
+messages more than the one before, and a cache mark on its last block, as Claude Code sends it.
+
+"Added" is the gateway less the empty proxy, each the median of several requests; "processor" is the
+same in processor time of the process, threads that index included. "First sight" is the first
+request of the list, in which all messages are new, less that of the empty proxy. Times by the clock
+mean little while other programs run.
 """
 
 import argparse
@@ -16,9 +20,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2
 
@@ -111,24 +116,47 @@ def step(number: int, size: int) -> list[Json]:
 
 def bodies(count: int, size: int) -> list[bytes]:
     """A list of `count` messages, and longer ones with two messages more each."""
-    messages: list[Json] = [{"role": "user", "content": "Read the files."}]
+    # Each list begins differently: one that begins like a known list would be a fork of it.
+    prompt = f"Read {count} files of {size} characters."
+    messages: list[Json] = [{"role": "user", "content": prompt}]
     tools = [{"name": "read", "input_schema": {"type": "object"}}]
     listed = []
     for number in range(count // 2 + ROUNDS):
         messages += step(number, size)
         if number >= count // 2 - 1:
-            body = {"model": "m", "max_tokens": 9, "messages": messages, "tools": tools}
+            marked = [*messages[:-1], with_mark(messages[-1])]
+            body = {"model": "m", "max_tokens": 9, "messages": marked, "tools": tools}
             listed.append(json.dumps(body, separators=(",", ":")).encode())
     return listed
 
 
-def milliseconds(send: Callable[[bytes, int], object], body: bytes, number: int) -> float:
-    started = time.perf_counter()
+def with_mark(message: Json) -> Json:
+    """A message with a cache mark on its last block."""
+    *blocks, last = message["content"]
+    last = {**last, "cache_control": {"type": "ephemeral"}}
+    return {**message, "content": [*blocks, last]}
+
+
+class Taken(NamedTuple):
+    """Milliseconds of a request."""
+
+    clock: float
+    processor: float
+
+    def less(self, other: "Taken") -> "Taken":
+        return Taken(self.clock - other.clock, self.processor - other.processor)
+
+
+def taken(send: Callable[[bytes, int], object], body: bytes, number: int) -> Taken:
+    clock, processor = time.perf_counter(), time.process_time()
     send(body, number)
-    return (time.perf_counter() - started) * 1e3
+    return Taken(
+        (time.perf_counter() - clock) * 1e3,
+        (time.process_time() - processor) * 1e3,
+    )
 
 
-def times(url: str, listed: list[bytes], first: int, session: str) -> tuple[float, float]:
+def times(url: str, listed: list[bytes], first: int, session: str) -> tuple[Taken, Taken]:
     """The first request, and the median of the others."""
     headers = {"content-type": "application/json", "x-claude-code-session-id": session}
     with httpx2.Client(trust_env=False, timeout=60) as client:
@@ -137,18 +165,25 @@ def times(url: str, listed: list[bytes], first: int, session: str) -> tuple[floa
             named = headers | {NEXT: str(number)}
             client.post(f"{url}/v1/messages", content=body, headers=named).raise_for_status()
 
-        taken = [milliseconds(send, body, number) for number, body in enumerate(listed, first)]
-    return taken[0], median(taken[1:])
+        requests = [taken(send, body, number) for number, body in enumerate(listed, first)]
+    clocks = [request.clock for request in requests[1:]]
+    processors = [request.processor for request in requests[1:]]
+    return requests[0], Taken(median(clocks), median(processors))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[50, 500, 2000])
-    parser.add_argument("--result", type=int, default=2000, help="Characters of one result.")
+    parser.add_argument(
+        "--results", type=int, nargs="+", default=[2000, 9000], help="Characters of one result."
+    )
     options = parser.parse_args()
 
-    print("| messages | body | direct | empty proxy | gateway | added | first sight |")
-    print("|---:|---:|---:|---:|---:|---:|---:|")
+    print(
+        "| messages | body | direct | empty proxy | gateway | added | processor "
+        "| first sight | processor |"
+    )
+    print("|---:" * 9 + "|")
     with (
         tempfile.TemporaryDirectory() as folder,
         upstream_process() as upstream,
@@ -156,14 +191,18 @@ def main() -> None:
         opened(Path(folder) / "store", upstream, window=WINDOW, task_id="bench") as gateway,
         gateway.serving(),
     ):
-        for count in options.sizes:
-            listed = bodies(count, options.result)
+        for size, count in product(options.results, options.sizes):
+            listed = bodies(count, size)
             _, direct = times(upstream, listed, count // 2, "")
-            _, empty = times(proxy, listed, count // 2, "")
-            first, through = times(gateway.url, listed, count // 2, f"session-{count}")
+            first_empty, empty = times(proxy, listed, count // 2, "")
+            first, through = times(gateway.url, listed, count // 2, f"session-{size}-{count}")
+            added, first_added = through.less(empty), first.less(first_empty)
             print(
-                f"| {count:,} | {len(listed[-1]) / 1e6:.2f} MB | {direct:.1f} ms | {empty:.1f} ms "
-                f"| {through:.1f} ms | {through - empty:.1f} ms | {first:.0f} ms |"
+                f"| {count:,} | {len(listed[-1]) / 1e6:.2f} MB | {direct.clock:.1f} ms "
+                f"| {empty.clock:.1f} ms | {through.clock:.1f} ms | {added.clock:.1f} ms "
+                f"| {added.processor:.1f} ms | {first_added.clock:.0f} ms "
+                f"| {first_added.processor:.0f} ms |",
+                flush=True,
             )
 
 

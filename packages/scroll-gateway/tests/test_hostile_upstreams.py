@@ -20,8 +20,9 @@ from gateways import FORKS, SESSION, events_of, gateway, sessions_of, talk
 from provider_server import Exchange, Play, ProviderServer
 from scripted_upstream import ScriptedUpstream, Turn, reading
 from scroll_context.hosts import wired
-from scroll_gateway import server
+from scroll_gateway import server, splices
 from scroll_gateway.running import RunningGateway, opened
+from scroll_gateway.splicers import StreamEvents
 from upstream_wire import Answer
 
 CLAUDE = {SESSION: "the-session"}
@@ -90,6 +91,47 @@ def test_a_stream_without_end_is_not_held(
         assert is_alive(running)
     assert readers[0]._reader is None
     assert not [event for event in events_of(tmp_path / "store") if event.role == "assistant"]
+
+
+@pytest.mark.parametrize("line", [b"data: ", b'data: {"type":"message_delta"}\n\n'])
+def test_a_stream_without_end_is_cut_where_recalls_are_answered(
+    line: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end is held back until it is known whether a recall follows, so it could fill memory."""
+    monkeypatch.setattr(splices, "MOST_REPLY", 100_000)
+
+    def play(exchange: Exchange) -> None:
+        exchange.start_stream()
+        for _ in range(100):
+            exchange.write((line * (8192 // len(line)))[:8192])
+        exchange.end_stream()
+
+    with under(play, tmp_path / "store") as running:
+        address = f"{running.url}/v1/messages"
+        request = httpx2.stream("POST", address, json=body(stream=True), timeout=60)
+        with request as response, pytest.raises(httpx2.RemoteProtocolError):
+            b"".join(response.iter_raw())
+        assert is_alive(running)
+    assert not [event for event in events_of(tmp_path / "store") if event.role == "assistant"]
+
+
+def test_events_are_cut_in_linear_time_wherever_their_chunks_end() -> None:
+    stream = b'event: ping\r\ndata: {"type": "ping"}\r\n\r\ndata: 1\n\ndata: 2\n\n\ndata: 3'
+    for size in range(1, len(stream) + 1):
+        events = StreamEvents()
+        pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+        cut = [event for piece in pieces for event in events.feed(piece)]
+        assert cut == [
+            b'event: ping\r\ndata: {"type": "ping"}\r\n\r\n',
+            b"data: 1\n\n",
+            b"data: 2\n\n",
+        ]
+        assert events.rest == b"\ndata: 3"
+    endless = StreamEvents()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    for _ in range(32_000):
+        endless.feed(b"x" * 512)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < 2
 
 
 @pytest.mark.parametrize("status", [200, 400])

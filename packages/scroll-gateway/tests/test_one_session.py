@@ -141,3 +141,32 @@ def test_a_gateway_continues_a_session_that_hooks_captured(tmp_path: Path, secre
     assert repeated(events) == []
     assert not [event for event in events if event.kind == Kind.RETRACTION]
     assert captured(store, transcript(tmp_path, listed)).added == 0
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_captured_reply_with_texts_around_its_calls_is_not_recorded_again(
+    tmp_path: Path, calls: int
+) -> None:
+    """Each block of a transcript is an event, and a text behind a call began another message."""
+    store = tmp_path / "store"
+    first = {"type": "tool_use", "id": "toolu_a", "name": "read_file", "input": {"path": "a"}}
+    second = {**first, "id": "toolu_b", "input": {"path": "b"}}
+    blocks = [{"type": "text", "text": "First a."}, first, {"type": "text", "text": "Then b."}]
+    results = [{"type": "tool_result", "tool_use_id": "toolu_a", "content": "the text of a"}]
+    if calls == 2:
+        blocks.append(second)
+        results.append({"type": "tool_result", "tool_use_id": "toolu_b", "content": "text of b"})
+    listed: list[Json] = [
+        {"role": "user", "content": "Read two files."},
+        {"role": "assistant", "content": blocks},
+        {"role": "user", "content": results},
+    ]
+    captured(store, transcript(tmp_path, listed))
+    before = [event.seq for event in events_of(store) if event.kind in MESSAGES]
+    with ScriptedUpstream(reading(0)) as upstream, gateway(store, upstream) as running:
+        talk("messages", running.url, listed, headers=HEADERS)
+    events = events_of(store)
+    assert not [event for event in events if event.kind == Kind.RETRACTION]
+    assert repeated(events) == []
+    # The reply of the model is new, and nothing else.
+    assert len([event for event in events if event.kind in MESSAGES]) == len(before) + 1

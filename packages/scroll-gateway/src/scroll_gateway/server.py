@@ -25,6 +25,7 @@ from scroll_context.hosts.slices import UnreadableBody, field_spans
 from scroll_context.hosts.wire import Protocol
 from scroll_context.hosts.wired import MOST_REPLY, Exchange, protocol_of
 from scroll_gateway.conversations import Conversations
+from scroll_gateway.request_bodies import expanded
 from scroll_gateway.splices import SplicedReply
 
 STATUS_PATH = "/.scroll/status"
@@ -114,14 +115,20 @@ class Gateway:
             return JSONResponse(self._facts | self.conversations.sums().row())
         body = await request.body()
         protocol = protocol_of(request.method, path)
-        if protocol is not None and _has_thread(protocol, body):
-            return _THREAD_REFUSAL
         exchange = None
         if protocol is not None:
             headers = dict(request.headers)
-            exchange = await to_thread.run_sync(
-                self.conversations.exchange, protocol, headers, body
-            )
+            plain: bytes | None = body
+            if "content-encoding" in headers:
+                plain = await to_thread.run_sync(expanded, body, headers["content-encoding"])
+            if plain is None:
+                _logger.warning("a request is sent as it came: its compression is not read")
+            elif _has_thread(protocol, plain):
+                return _THREAD_REFUSAL
+            else:
+                exchange = await to_thread.run_sync(
+                    self.conversations.exchange, protocol, headers, plain
+                )
         try:
             return await self._forwarded(request, path, body, exchange)
         except httpx2.TransportError as error:
@@ -212,7 +219,7 @@ class Gateway:
             (name, value)
             for name, value in request.headers.raw
             if name.decode("latin-1") not in REQUEST_ONLY_HERE
-            and not (is_read and name == b"accept-encoding")
+            and not (is_read and name in (b"accept-encoding", b"content-encoding"))
         ]
         if is_read:
             # A compressed reply could not be read as it passes.

@@ -8,8 +8,9 @@ A splicer knows one protocol. It makes the items that stand in the provider's li
 the program is shown, and an editor for the events of a stream.
 """
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scroll_context.hosts.slices import decode, encode, field_spans, item_spans, with_field
@@ -17,6 +18,8 @@ from scroll_context.messages import ToolCall
 from scroll_gateway.recall import NAME
 
 Json = dict[str, Any]
+
+_EVENT_END = re.compile(rb"\r\n\r\n|\n\n")
 
 
 class Result(NamedTuple):
@@ -43,7 +46,9 @@ class Splicer(ABC):
 
     @abstractmethod
     def rest(self, message: bytes, values: Sequence[Mapping[str, Any]]) -> bytes:
-        """A program's message without the parts that it has from these earlier replies."""
+        """A program's message without the parts that it has from these earlier replies; empty if
+        nothing remains.
+        """
 
     def with_results(self, message: bytes, results: Sequence[bytes]) -> list[bytes]:
         """The item behind a reply whose recall was hidden, with the results of the recall."""
@@ -105,8 +110,7 @@ def _is_recall(call: Mapping[str, Any]) -> bool:
 
 class _MessagesSplicer(Splicer):
     def reply_items(self, value: Mapping[str, Any]) -> list[bytes]:
-        # Providers refuse an empty text, even one of their own.
-        content = [block for block in value["content"] if _block_key(block) != ("text", "")]
+        content = [block for block in value["content"] if not _is_blank(block)]
         return [encode({"role": "assistant", "content": content})]
 
     def result_items(self, results: Sequence[Result]) -> list[bytes]:
@@ -130,7 +134,11 @@ class _MessagesSplicer(Splicer):
             return message
         shown = [_block_key(block) for value in values for block in _shown_blocks(value["content"])]
         spans = item_spans(message, *content)
-        remaining = _without(shown, [span.of(message) for span in spans], _block_key)
+        blocks = [span.of(message) for span in spans]
+        remaining = _without(shown, blocks, _block_key)
+        remaining = [block for block in remaining if not _is_blank(decode(block))]
+        if not remaining:
+            return b""
         return message[: spans[0].start] + b",".join(remaining) + message[spans[-1].end :]
 
     def with_results(self, message: bytes, results: Sequence[bytes]) -> list[bytes]:
@@ -153,7 +161,12 @@ class _MessagesSplicer(Splicer):
 
 
 def _shown_blocks(content: Sequence[Json]) -> list[Json]:
-    return [block for block in content if not _is_recall(block)]
+    return [block for block in content if not (_is_recall(block) or _is_blank(block))]
+
+
+def _is_blank(block: Mapping[str, Any]) -> bool:
+    """Whether a block is an empty text. Providers refuse one, even one of their own."""
+    return _block_key(block) == ("text", "")
 
 
 def _block_key(block: Mapping[str, Any]) -> tuple[str, str]:
@@ -418,15 +431,30 @@ def decode_event(raw: bytes) -> Any:
         return None
 
 
-def events_in(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Each complete event of a stream's bytes, and the bytes behind it."""
-    while True:
-        ends = [data.find(mark) + len(mark) for mark in (b"\n\n", b"\r\n\r\n") if mark in data]
-        if not ends:
-            return
-        end = min(ends)
-        yield data[:end], data[end:]
-        data = data[end:]
+class StreamEvents:
+    """Cuts a stream of bytes into its events, each as it came."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    @property
+    def rest(self) -> bytes:
+        """The beginning of an event that has not ended."""
+        return bytes(self._rest)
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The events that end in this chunk."""
+        # An end may have been cut in two. What was searched before that has none.
+        searched = max(0, len(self._rest) - 3)
+        self._rest += chunk
+        events = []
+        start = 0
+        ends = [match.end() for match in _EVENT_END.finditer(self._rest, searched)]
+        for end in ends:
+            events.append(bytes(self._rest[start:end]))
+            start = end
+        del self._rest[:start]
+        return events
 
 
 SPLICERS: dict[str, Splicer] = {

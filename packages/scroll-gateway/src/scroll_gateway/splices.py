@@ -18,14 +18,14 @@ import msgspec
 from scroll_context.events import Kind, packed_seqs
 from scroll_context.hosts.wire import Protocol, WireMessage, WireReply
 from scroll_context.hosts.wire_requests import WireRequest
-from scroll_context.hosts.wired import Exchange
+from scroll_context.hosts.wired import MOST_REPLY, Exchange
 from scroll_context.ids import id_of
 from scroll_context.kernel.results import MAX_SEQS
 from scroll_context.session.follow import mark_of
 from scroll_context.session.host import HostMessage
 from scroll_context.session.session import Session
 from scroll_gateway import recall
-from scroll_gateway.splicers import SPLICERS, Result, Splicer, decode_event, events_in
+from scroll_gateway.splicers import SPLICERS, Result, Splicer, StreamEvents, decode_event
 
 MOST_RECALLS = 12
 """Recalls in one reply. After these the model is told to answer, and then the reply is cut."""
@@ -38,6 +38,10 @@ _logger = logging.getLogger("scroll_gateway")
 
 class TooManyRecalls(Exception):
     """A model that does nothing but recall."""
+
+
+class EndlessReply(Exception):
+    """A stream that does not end. The program sees a stream that is cut."""
 
 
 class Splice(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,8 +111,11 @@ class Splices:
                 results = ()
                 continue
             yield from map(_bytes, splice.before)
-            rest = [splicer.rest(raw, splice.earlier)] if splice.earlier else [raw]
-            yield from map(_bytes, splice.last) if splice.last else rest
+            rest = splicer.rest(raw, splice.earlier) if splice.earlier else raw
+            if splice.last:
+                yield from map(_bytes, splice.last)
+            elif rest:
+                yield rest
             results = [_bytes(result) for result in splice.results]
         yield from results
 
@@ -148,7 +155,9 @@ class SplicedReply:
         self._request = request
         self._splicer: Splicer = SPLICERS[request.protocol.name]
         self._editor = self._splicer.editor()
-        self._rest = b""
+        self._events = StreamEvents()
+        # Bytes of the provider's reply that is under way.
+        self._size = 0
         self._before: list[bytes] = []
         self._earlier: list[Mapping[str, Any]] = []
         self._recalled: set[int] = set()
@@ -161,19 +170,20 @@ class SplicedReply:
 
     def feed(self, chunk: bytes) -> bytes:
         """Take bytes of the provider's stream. Returns those that the program gets now."""
+        self._size += len(chunk)
+        if self._size > MOST_REPLY:
+            # What is held of it would grow without end, and its recalls could not be answered.
+            raise EndlessReply(f"a reply of more than {MOST_REPLY} bytes")
         self.exchange.feed(chunk)
-        data = self._rest + chunk
-        self._rest = data
         edited = []
-        for raw, rest in events_in(data):
-            self._rest = rest
+        for raw in self._events.feed(chunk):
             is_comment = b"data:" not in raw
             edited.append(raw if is_comment else self._editor.edit(raw, decode_event(raw)))
         return b"".join(edited)
 
     def end(self) -> bytes:
         """The end of the program's stream."""
-        return b"".join(self._editor.held) + self._rest
+        return b"".join(self._editor.held) + self._events.rest
 
     # a reply in one piece
 
@@ -211,7 +221,8 @@ class SplicedReply:
         self._before += [*items, *results]
         self._earlier.append(reply.value)
         self._editor.next_reply()
-        self._rest = b""
+        self._events = StreamEvents()
+        self._size = 0
         self.exchange = self.exchange.continued([*items, *results])
         return self.exchange
 

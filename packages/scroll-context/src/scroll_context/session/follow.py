@@ -39,7 +39,7 @@ from scroll_context.log.journal import Journal
 from scroll_context.log.log import EventLog
 from scroll_context.log.rows import without_surrogates
 from scroll_context.messages import Media, canonical
-from scroll_context.origin import UNREDACTED, Origin
+from scroll_context.origin import REPLY_ID, UNREDACTED, Origin
 from scroll_context.session.host import Drop, HostMessage, Insert, Item, Keep, Replace
 from scroll_context.session.media import record_media
 from scroll_context.session.wire_form import wire_bytes, wire_facts
@@ -108,6 +108,9 @@ class HostList:
         # beginning of a list, by which another session may be found.
         self._chain: str | None = ""
         self._foreign_replies = ForeignReplies()
+        # The provider's id of the newest captured reply, and the seq of its first part.
+        self._newest_reply_id = ""
+        self._newest_reply = 0
         # The words of captured texts that are not of the conversation, such as reminders.
         self._captured_asides: set[str] = set()
         # The marks of messages that are being recorded, which need not be computed again.
@@ -139,19 +142,33 @@ class HostList:
         self._chain = None
         if event.is_erased:
             return
+        place = self._place_of_reply(event)
+        before = self._known[place].call_ids if place is not None else ()
+        own = (event.tool_call_id,) if event.kind == Kind.TOOL_CALL else ()
+        call_ids = (*before, *own)
+        mark = self._foreign_mark(event, call_ids)
+        if place is not None and call_ids:
+            self._known[place] = self._known[place]._replace(mark=mark, call_ids=call_ids)
+        else:
+            self._newest_reply = event.seq
+            self._known.append(Known(event.seq, mark, "", is_entry=True, call_ids=call_ids))
+
+    def _place_of_reply(self, event: Event) -> int | None:
+        """The place of the captured reply that a text or a call is a further part of.
+
+        The view begins a new step with each text. A host has one message, with texts around its
+        calls.
+        """
         first = self._foreign_replies.first_of(event)
-        if first == event.seq:
-            is_call = event.kind == Kind.TOOL_CALL
-            ids: tuple[str, ...] = (event.tool_call_id,) if is_call else ()
-            self._known.append(Known(event.seq, self._foreign_mark(event, ids), "", True, ids))
-            return
+        reply_id = str(event.metadata.get(REPLY_ID, ""))
+        begins_reply = first == event.seq
+        if begins_reply and not (reply_id and reply_id == self._newest_reply_id):
+            self._newest_reply_id = reply_id
+            return None
         for place in reversed(range(len(self._known))):
-            reply = self._known[place]
-            if reply.seq == first:
-                ids = (*reply.call_ids, event.tool_call_id)
-                mark = self._foreign_mark(event, ids)
-                self._known[place] = reply._replace(mark=mark, call_ids=ids)
-                return
+            if self._known[place].seq == self._newest_reply:
+                return place
+        return None
 
     def _foreign_mark(self, event: Event, call_ids: tuple[str, ...] = ()) -> str:
         """The mark of a captured message; one that matches nothing for a message of an import."""
