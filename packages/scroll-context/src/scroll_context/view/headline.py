@@ -45,11 +45,9 @@ class Headline(msgspec.Struct, frozen=True):
     def line(self, limit: int) -> str:
         """Task, state and status in at most `limit` characters."""
         status = f" [{self.status}]" if self.status else ""
-        body = (
-            f"{cut(self.task, limit // 3)}: {self.state}"
-            if self.task and self.state
-            else self.task or self.state
-        )
+        body = self.task or self.state
+        if self.task and self.state:
+            body = f"{cut(self.task, limit // 3)}: {self.state}"
         return cut(body, max(8, limit - len(status))) + status
 
 
@@ -163,11 +161,9 @@ def _landmarks(texts: Iterable[str]) -> str:
     if len(distinct) > 3:
         distinct = [distinct[0], distinct[len(distinct) // 2], distinct[-1]]
     share = FIELD_CHARS // max(1, len(distinct)) - len(_BETWEEN)
-    return (
-        _BETWEEN.join(cut(part, share) for part in distinct)
-        if len(distinct) > 1
-        else "".join(distinct)
-    )
+    if len(distinct) <= 1:
+        return "".join(distinct)
+    return _BETWEEN.join(cut(part, share) for part in distinct)
 
 
 def _field(text: str, limit: int) -> str:
@@ -177,4 +173,6 @@ def _field(text: str, limit: int) -> str:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else "" if value is None else str(value)
+    if value is None:
+        return ""
+    return str(value)
