@@ -92,7 +92,7 @@ _logger = logging.getLogger("scroll_context.mcp")
 
 
 class Answer(NamedTuple):
-    """What a tool answers. An error is a text that the model can act on."""
+    """The answer of a tool. An error is a text that the model can act on."""
 
     text: str
     is_error: bool = False

@@ -182,7 +182,7 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Topic(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one or more earlier sessions were about."""
+    """The topic of one or more earlier sessions."""
 
     spans: Spans
     turns: int
@@ -204,7 +204,7 @@ class Topic(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EarlierWork(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a session starts from: recorded before its first request, and shown from then on."""
+    """The start of a session: recorded before its first request, and shown from then on."""
 
     topics: tuple[Topic, ...] = ()
     standing: tuple[Standing, ...] = ()

@@ -119,7 +119,7 @@ _TEXTS = frozenset(
 
 
 class Payload(msgspec.Struct, frozen=True):
-    """What is known of an externalised body without loading it."""
+    """The facts about a payload that are known without loading it."""
 
     # SHA-256 in 64 hex digits.
     digest: str

@@ -136,7 +136,7 @@ class _BeamTurn(msgspec.Struct, frozen=True):
 
 
 class _Read(msgspec.Struct):
-    """What could be read of a chat, in order."""
+    """The readable part of a chat, in order."""
 
     turns: list[_BeamTurn] = []
     faults: list[DataFault] = []

@@ -59,7 +59,7 @@ class JudgeCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JudgeVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one answer."""
+    """The judgement of one answer."""
 
     score: float = 0.0
     outcome: str = (
@@ -84,13 +84,13 @@ def judge(
 
 
 def beam_prompt(question: Question, item: str, answer: str, *, official: bool = False) -> str:
-    """What the judge is asked about one item of a rubric."""
+    """The question to the judge about one item of a rubric."""
     parts = {"item": item, "answer": answer}
     return _filled("beam_judge", parts if official else parts | {"question": question.text})
 
 
 def yes_no_prompt(question: Question, answer: str) -> str:
-    """What the judge is asked about an answer, under the criteria for its kind of question."""
+    """The question to the judge about an answer, with the criteria for its kind of question."""
     kind = (
         "abstention"
         if question.metadata.get("abstention")
@@ -154,7 +154,7 @@ def _verdict(
 
 
 class _Reading(msgspec.Struct, frozen=True):
-    """What was read from a reply."""
+    """The grade that was read from a reply."""
 
     score: float | None = None
     outcome: str = "judged"

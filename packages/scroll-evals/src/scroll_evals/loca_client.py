@@ -180,7 +180,7 @@ class LocaClient:
 
 
 def _detail(answer: bytes) -> str:
-    """What a refusal says."""
+    """The text of a refusal."""
     try:
         return msgspec.json.decode(answer, type=_Refusal).detail
     except (msgspec.DecodeError, UnicodeDecodeError):

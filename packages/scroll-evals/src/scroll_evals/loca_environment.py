@@ -107,7 +107,7 @@ def requirements_of(checkout: Path) -> tuple[str, ...]:
 
 
 def steps(folder: Path, requirements: tuple[str, ...]) -> tuple[InstallStep, ...]:
-    """What makes an environment in a folder."""
+    """The commands that make an environment in a folder."""
     bins = folder / "python" / "bin"
     places = {"UV_TOOL_DIR": str(folder / "applications"), "UV_TOOL_BIN_DIR": str(folder / "bin")}
     pip = (str(bins / "python"), "-m", "pip", "install", "--disable-pip-version-check")

@@ -173,7 +173,7 @@ def generation_log(folder: Path) -> Path:
 
 
 def last_line(log: Path) -> str:
-    """What a log said last, for people who wait; nothing while it is empty."""
+    """The last line of a log, for people who wait; empty while the log is empty."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:

@@ -198,7 +198,7 @@ class MemorySuite:
 
 
 class _Shared:
-    """What the trials of one history have in common."""
+    """The state that the trials of one history share."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()  # held while it is prepared

@@ -160,7 +160,7 @@ class Trial(Protocol):
 
     @property
     def ability(self) -> str:
-        """What the task tests: scores are given for each."""
+        """The ability that the task tests; scores are given for each."""
 
     @property
     def group(self) -> str:
@@ -214,7 +214,7 @@ class Suite(Protocol):
         """Every task in a stable order; what cannot be read comes as a DataFault."""
 
     def preparation(self, group: str, work: Path) -> Metrics:
-        """What it cost to prepare a group of trials; nothing when that was released."""
+        """The cost of preparing a group of trials; none once it was released."""
 
     def release(self, group: str, work: Path) -> None:
         """Remove what was prepared for a group whose trials are all finished, or what a killed

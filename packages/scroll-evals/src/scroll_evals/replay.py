@@ -69,7 +69,7 @@ def metrics_and_steps(
 
 
 def limits_left(limits: Limits, used: Metrics) -> Limits:
-    """What a trial that was interrupted may still use."""
+    """The limits that remain for an interrupted trial."""
 
     def less(limit: float | None, spent: float) -> float | None:
         return None if limit is None else max(0, limit - spent)

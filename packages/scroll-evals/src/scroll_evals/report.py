@@ -93,7 +93,7 @@ class ReportedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def extra(self) -> dict[str, float]:
-        """What was measured besides."""
+        """Further measurements."""
         return self.summary.scores.extra if self.summary.scored else {}
 
 

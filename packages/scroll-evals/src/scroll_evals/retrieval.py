@@ -64,7 +64,7 @@ class RetrievalFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SearchedQuestion(msgspec.Struct, frozen=True):
-    """What one question's search found, at each of the cuts."""
+    """The hits of one question's search, at each of the cuts."""
 
     task_id: str
     history_id: str
@@ -134,7 +134,7 @@ def report_of(
 
 
 def _searched(histories: Sequence[History]) -> Iterator[list[SearchedQuestion]]:
-    """What the questions about each history find."""
+    """The hits of the questions about each history."""
     waiting = list(reversed(histories))
     while waiting:
         with (
@@ -265,7 +265,7 @@ MEASURES: dict[str, Callable[[SearchedQuestion], float]] = {
 
 
 def compare(before: RetrievalReport, after: RetrievalReport) -> Comparison:
-    """What changed between two reports on the same data."""
+    """The differences between two reports on the same data."""
     earlier = {one.task_id: one for one in before.questions}
     pairs = [(earlier[one.task_id], one) for one in after.questions if one.task_id in earlier]
     if not pairs:

@@ -1,4 +1,4 @@
-"""What the user asked for on the command line of a run of a benchmark."""
+"""The options of a benchmark run, from the command line."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

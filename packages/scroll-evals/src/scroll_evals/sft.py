@@ -34,7 +34,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exported(msgspec.Struct, kw_only=True):
-    """What an export came to."""
+    """The result of an export."""
 
     trajectories: int = 0
     retrieval: int = 0

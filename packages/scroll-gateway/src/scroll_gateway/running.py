@@ -119,7 +119,7 @@ def _token(port: int) -> str:
 
 
 def running() -> list[dict[str, Any]]:
-    """What each running gateway of this user reports about itself, oldest first."""
+    """The reports of this user's running gateways, oldest first."""
     files = sorted(_folder().glob("*.json"), key=lambda file: file.stat().st_mtime)
     rows = [_status(file) for file in files]
     return [row for row in rows if row is not None]

@@ -84,7 +84,7 @@ class Gateway:
         await self._client.aclose()
 
     def _refusal(self, request: Request) -> Response | None:
-        """What a caller is told who may not be here; None lets the request pass."""
+        """The refusal for a caller without access; None lets the request pass."""
         headers = request.headers
         if headers.get("host", "").lower() not in self._hosts:
             return PlainTextResponse("This host is not served here.\n", 421)

@@ -144,7 +144,7 @@ class Pressure:
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """What a chart of some requests shows."""
+    """The contents of a chart of some requests."""
 
     columns: tuple[Column, ...]
     # Of the newest request, as the provider counts.

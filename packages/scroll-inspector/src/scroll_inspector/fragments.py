@@ -148,7 +148,7 @@ class Fragments:
     # the rest -------------------------------------------------------------------------------------
 
     def left(self, request: Request) -> Response:
-        """What a plan removed, and where that stood at a request."""
+        """The texts that a plan removed, and their places at a request."""
         event = self._event(request)
         plan = self._inspector.event_at(request.path_params["plan"])
         with self._inspector.past(event.session_id) as past:

@@ -38,7 +38,7 @@ IMAGES = {
 
 
 class Look:
-    """What is kept of a session between two requests for its pages."""
+    """The state of a session that is kept between two requests for its pages."""
 
     def __init__(self, past: Past) -> None:
         self.lock = threading.Lock()
@@ -89,7 +89,7 @@ class Inspector:
 
     @contextlib.contextmanager
     def look(self, session_id: str) -> Iterator[Look]:
-        """What is kept of a session, up to date, for this thread alone."""
+        """The kept state of a session, up to date, for this thread alone."""
         self._forget_erased()
         with self._looks_lock:
             if session_id not in self._looks:

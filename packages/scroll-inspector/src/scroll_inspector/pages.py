@@ -211,7 +211,7 @@ class Pages:
         return self._page(template, first=first, last=last, events=events, is_cut=is_cut)
 
     def request(self, request: Request) -> Response:
-        """What the model saw at a request."""
+        """The page of a request, as the model saw it."""
         event = self._inspector.event_at(request.path_params["seq"])
         about = int_of(request, "about", 0)
         with self._inspector.past(event.session_id) as past:

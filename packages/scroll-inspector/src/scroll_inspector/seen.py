@@ -97,7 +97,7 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """What is not as it was at the request before."""
+    """The differences from the request before."""
 
     # Seq of that request.
     before: int | None
@@ -336,7 +336,7 @@ def _with_change(piece: SentPiece, message: Message, old: _Before, is_first: boo
 
 
 def _left(old: WorkingView, new: WorkingView, plans: Iterable[NumberedPlan]) -> Iterator[Left]:
-    """What left the view between two requests, oldest first."""
+    """The entries that left the view between two requests, oldest first."""
     for plan_seq, plan in plans:
         shortened = [(seq, "folded") for seq in plan.folded]
         shortened += [(seq, "clipped") for seq, _ in plan.clipped]

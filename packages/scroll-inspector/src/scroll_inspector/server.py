@@ -72,7 +72,7 @@ class Guard:
         await (self._refusal(scope) or self._app)(scope, receive, guarded)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """What is answered instead of the page; None lets the request pass."""
+        """The answer instead of the page; None lets the request pass."""
         headers = Headers(scope=scope)
         if headers.get("host", "").lower() not in self._hosts:
             return PlainTextResponse("This host is not served here.\n", 421)
@@ -160,7 +160,7 @@ class InspectorServer(uvicorn.Server):
 
 
 def address(host: str, port: int, token: str, path: str = "/") -> str:
-    """What the person opens in a browser."""
+    """The address that a person opens in a browser."""
     return f"http://{_in_url(host)}:{port}{path}?{urlencode({'token': token})}"
 
 

@@ -103,7 +103,7 @@ class Leases:
         return lease
 
     def holder(self, session_id: str) -> Holder | None:
-        """Who has a session open now; None when it is free, or when the server does not answer."""
+        """The holder of an open session; None if it is free or the server does not answer."""
         with contextlib.suppress(ScrollError):
             ((owner,),) = self._server.call(
                 "SELECT scroll.holder(%s, %b)", [self._store_id, session_id.encode()]

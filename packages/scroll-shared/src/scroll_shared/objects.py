@@ -328,5 +328,5 @@ def _stat(file: Path) -> os.stat_result:
 
 
 def _cause(error: Exception) -> str:
-    """What went wrong, without the address, the time it took and the structure behind it."""
+    """The error text without the address, the time it took and the structure behind it."""
     return str(error).strip().partition("\n")[0].rpartition(" - ")[2][:200]

@@ -188,7 +188,7 @@ class ServerWriter:
     def _take_in(
         self, rows: Batch, seqs: list[int], states: list[int], chain: bytes, newest: bytes | None
     ) -> list[Written | ScrollError]:
-        """What became of each row; those that are new go to the copy of this host."""
+        """The result for each row; new rows go to the copy of this host."""
         answers: list[Written | ScrollError] = []
         new: list[TableRow] = []
         for (row, epoch), seq, state in zip(rows, seqs, states, strict=True):

@@ -79,7 +79,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(Spent, kw_only=True):
-    """What a run has used so far."""
+    """The steps, tokens, time and money that a run has used so far."""
 
     steps: int = 0
     seconds: float = 0.0
@@ -103,7 +103,7 @@ class Run(msgspec.Struct, Generic[T], frozen=True):
 
 
 class RunEvent(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """What happened next in a streamed run."""
+    """The next event of a streamed run."""
 
     kind: Literal["text", "cell", "call", "result", "observation", "eviction", "notice", "answer"]
     # A piece of the reply, a cell's source, arguments, a result, or the answer.
@@ -472,7 +472,7 @@ class _Pieces:
         return visible
 
     def rest(self) -> str:
-        """What was held back and was no headline after all; the next reply begins."""
+        """Text that was held back and was not a headline after all; the next reply begins."""
         visible = without_headline(self._text)
         rest = visible[self._given :]
         self._text, self._given = "", 0

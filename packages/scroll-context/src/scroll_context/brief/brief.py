@@ -59,7 +59,7 @@ class Quotation(NamedTuple):
 
 
 class Brief(NamedTuple):
-    """What is offered with a prompt; empty if nothing bears on it."""
+    """The text that is offered with a prompt; empty if nothing is relevant to it."""
 
     quotations: tuple[Quotation, ...] = ()
     deeds: tuple[Deed, ...] = ()

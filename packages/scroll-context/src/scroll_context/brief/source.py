@@ -27,7 +27,7 @@ Labels = Sequence[tuple[str, Sequence[str]]]
 
 
 class Source(NamedTuple):
-    """What a brief reads."""
+    """The data that a brief reads."""
 
     searcher: tantivy.Searcher
     select: Select
@@ -47,7 +47,7 @@ class Reach(NamedTuple):
     subjects: frozenset[str] = frozenset()
 
     def clauses(self) -> list[Clause]:
-        """What a document must satisfy, for the engine."""
+        """The conditions on a document, for the engine."""
         return [(Occur.Must, labelled(name, *texts)) for name, texts in self.labels]
 
     def permits(self, seq: int, session: str) -> bool:

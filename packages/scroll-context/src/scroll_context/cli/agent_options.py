@@ -27,7 +27,7 @@ REACHES = ("session", "task", "agent", "all")
 
 
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked for on the command line, of the options in OPTIONS."""
+    """The options in OPTIONS that the user gave on the command line."""
 
     model: str = ""
     base_url: str | None = None
@@ -58,7 +58,7 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def instructions(self) -> str:
-        """What --system says, or the file that it names."""
+        """The text of --system, or of the file that it names."""
         if not self.system.startswith("@"):
             return self.system
         try:

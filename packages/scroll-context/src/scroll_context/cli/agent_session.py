@@ -109,7 +109,7 @@ def report_withheld(session: "Session") -> None:
 
 
 def reach_text(reach: str, scope: "Scope") -> str:
-    """What the model of a session may read, in words."""
+    """The reach of a session's model, in words."""
     match reach:
         case "session":
             extent = "this session and nothing else"
@@ -147,7 +147,7 @@ def stoppable(agent: "Agent", consent: "Consent") -> Iterator[None]:
 
 
 def reading_of(model: "Model") -> "AskModel":
-    """What `ask` does in the cells of a session: one request a question, and nothing remembered."""
+    """The function behind `ask` in cells: one request per question, and nothing is remembered."""
     from scroll_context.messages import Message
     from scroll_context.models import Request
     from scroll_context.tools.ask import AskModel, AskReply

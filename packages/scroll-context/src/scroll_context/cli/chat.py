@@ -310,7 +310,7 @@ def _faults_noted() -> Iterator[None]:
 
 
 def line_reader() -> Callable[[str], str]:
-    """What reads a line of the user, with line editing and a history at a terminal."""
+    """The function that reads a line of the user, with line editing and a history at a terminal."""
     if not sys.stdin.isatty():
         return lambda _: input()
     with contextlib.suppress(ImportError):

@@ -353,7 +353,7 @@ def _import_all(
 
 
 def _sums(reports: "list[ImportReport]") -> dict[str, Any]:
-    """What came of the files of one assistant."""
+    """The result of importing the files of one assistant."""
     from scroll_context.importing.records import ImportReport
 
     total = functools.reduce(ImportReport.plus, reports, ImportReport(file=""))

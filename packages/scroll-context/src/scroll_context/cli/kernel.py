@@ -116,7 +116,7 @@ def doctor(url: str | None, tier: Any, as_json: bool) -> None:
 
 
 def _examine_store(address: str, *, as_json: bool) -> None:
-    """What `scroll doctor URL` shows."""
+    """Show the report of `scroll doctor URL`."""
     from scroll_context.log.schemes import installed_scheme
 
     if not is_address(address):
@@ -260,7 +260,7 @@ def _execute(kernel: "Kernel", source: str, memory: "Memory | None") -> bool:
 
 
 def _show(result: "CellResult") -> None:
-    """What a cell printed: on a terminal safely, elsewhere byte for byte."""
+    """Print the output of a cell: safely on a terminal, byte for byte elsewhere."""
     from scroll_context.kernel.results import restored
 
     if sys.stdout.isatty():

@@ -166,7 +166,7 @@ def print_document(value: Any) -> None:
 
 
 def print_result(value: Any, text: str, *, as_json: bool) -> None:
-    """What a command has done: a JSON document for programs, or a text for people."""
+    """Print the result of a command: a JSON document for programs, or a text for people."""
     if as_json:
         print_document(value)
     else:

@@ -65,7 +65,7 @@ def _diagnosis(*, is_index_due: bool) -> str:
 
 
 def _log_fault(store: Place) -> str:
-    """What is wrong with the log; empty if it is intact."""
+    """The damage of the log; empty if it is intact."""
     from scroll_context.upkeep.integrity import verify
 
     try:

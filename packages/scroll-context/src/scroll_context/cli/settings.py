@@ -68,7 +68,7 @@ def is_store(folder: Path) -> bool:
 
 
 def settings_of(command: str) -> dict[str, Any]:
-    """What the user's file says for the options of a command."""
+    """The values of a command's options in the user's file."""
     file = user_file()
     settings = read(file) if file.is_file() else {}
     if command in AGENT_COMMANDS:

@@ -239,7 +239,7 @@ def _reading(title: str, source: str, following: str) -> Callable[[Request], Rep
 
 
 def _printed(request: Request) -> str:
-    """What the newest cell printed, as the request shows it."""
+    """The output of the newest cell, as the request shows it."""
     text = next(
         (message.text for message in reversed(request.messages) if message.role == "tool"), ""
     )

@@ -486,7 +486,7 @@ def without_eviction(events: list[Event], store: Store) -> tuple[list[int], list
 
 
 def book_until_silence(folder: Path, book: Path) -> None:
-    """What the process does that is killed."""
+    """The work of the process that is killed."""
     office = world.Office(book, SLOW_AT, lambda: print("silent", flush=True))
     with Store(folder) as store, Session.resume(store, SESSION, tools=office.tools()) as session:
         Agent(session, script.model(script.all_rooms())).run(script.FOURTH)

@@ -180,7 +180,7 @@ class Office:
 
     @property
     def entries(self) -> list[Row]:
-        """What was booked so far."""
+        """The bookings so far."""
         lines = self._book.read_bytes().splitlines() if self._book.exists() else []
         return [msgspec.json.decode(line) for line in lines]
 

@@ -201,7 +201,7 @@ def _between(block: ToolResultBlock | HintBlock) -> HostMessage:
 
 
 def reply(response: ChatResponse) -> Reply:
-    """What a model of AgentScope answered."""
+    """The reply of an AgentScope model."""
     usage = response.usage
     counted = Usage()
     if usage is not None:

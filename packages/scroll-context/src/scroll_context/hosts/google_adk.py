@@ -236,7 +236,7 @@ def _result_text(values: dict[str, Any]) -> str:
 
 
 def reply(response: LlmResponse) -> Reply:
-    """What a model of the kit answered."""
+    """The reply of a model of the kit."""
     assert response.content is not None
     parts = response.content.parts or []
     calls = [
@@ -330,7 +330,7 @@ def _system_text(instruction: Any) -> str:
 
 
 def _tool_specs(config: types.GenerateContentConfig) -> Iterator[ToolSpec]:
-    """What a request declares besides its contents: functions, and the form of the answer."""
+    """The declarations of a request besides its contents: functions, and the form of the answer."""
     for tool in config.tools or []:
         for function in getattr(tool, "function_declarations", None) or []:
             schema = function.parameters_json_schema

@@ -174,7 +174,7 @@ def host_message(message: BaseMessage) -> HostMessage:
 
 
 def reply(message: AIMessage) -> Reply:
-    """What a model of LangChain answered."""
+    """The reply of a LangChain model."""
     calls = [
         ToolCall(call["id"] or "", call["name"], dict(call["args"])) for call in message.tool_calls
     ]

@@ -133,7 +133,7 @@ class _Run:
         self._inserts = _inserts(self._wire, self._items, has_index=has_index)
 
     def pieces(self, end: int, tail: str = "") -> Pieces:
-        """What is sent of the messages before the position `end` of the list."""
+        """The parts that are sent of the messages before the position `end` of the list."""
         wire = self._wire[: end - self._known.wire_count]
         newest = _newest_request(wire, self._edits) if tail else -1
         sides: tuple[list[bytes], list[bytes]] = ([], [])
@@ -264,7 +264,7 @@ def _drop_broken(step: Sequence[int], actions: list[Action]) -> None:
 
 
 def _edits(wire: Sequence[WireMessage], actions: Sequence[Action]) -> list[Edits]:
-    """What is done to each wire message."""
+    """The actions on each wire message."""
     edits: list[Edits] = []
     start = 0
     for message in wire:

@@ -33,7 +33,7 @@ class Edit(NamedTuple):
 
 
 class Shared(msgspec.Struct):
-    """What the requests of a conversation know about the ones before."""
+    """The state that requests of a conversation keep about earlier ones."""
 
     # Messages that a layout changed, by position: a later request with the same change of the same
     # message gets the same bytes.

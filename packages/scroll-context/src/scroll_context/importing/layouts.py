@@ -82,7 +82,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InstalledHistory(msgspec.Struct, frozen=True):
-    """What one assistant has kept on this machine."""
+    """The history of one assistant on this machine."""
 
     assistant: str
     folder: str
@@ -108,7 +108,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Importer(Protocol):
-    """What an installed package adds to imports."""
+    """The formats that an installed package adds to imports."""
 
     layouts: tuple[Layout, ...]
 

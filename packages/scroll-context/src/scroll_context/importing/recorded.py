@@ -33,7 +33,7 @@ _TEXT_IN_SHAPE = re.compile(r'"(?:text|content|thinking)"\s*:\s*("(?:[^"\\\x00]|
 
 
 class HostRecord:
-    """What hosts have recorded in the sessions that an import adds to."""
+    """The events of hosts in the sessions that an import adds to."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log

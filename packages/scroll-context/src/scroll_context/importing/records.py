@@ -38,7 +38,7 @@ LISTED = 20
 """How many faults of a file a report lists; the others are only counted."""
 
 State = dict[str, Any]
-"""What a transcript reader must remember of earlier lines, as JSON; {} at the start of a file."""
+"""A transcript reader's memory of earlier lines, as JSON; {} at the start of a file."""
 
 
 MALFORMED = (
@@ -132,7 +132,7 @@ def fingerprint(message: Any) -> bytes:
 
 
 class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one file."""
+    """The result of importing one file."""
 
     file: str
     # The kind of the file, in words.

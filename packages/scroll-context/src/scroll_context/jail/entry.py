@@ -381,7 +381,7 @@ def examine(required: RequiredTier | JailSpec = "auto") -> DoctorReport:
 
 
 def try_tier(spec: JailSpec) -> Enforcement:
-    """What `enter(spec)` would enforce here; raises KernelUnavailable as it would."""
+    """The guarantees that `enter(spec)` would give here; raises KernelUnavailable as it would."""
     import subprocess
 
     package_folder = os.path.dirname(os.path.dirname(__file__))

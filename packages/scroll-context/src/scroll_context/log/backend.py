@@ -136,7 +136,7 @@ class LogBackend(Protocol):
         """
 
     def holder(self, session_id: str) -> Holder | None:
-        """Who has a session open now; None if nobody has, or nobody can say."""
+        """The holder of an open session; None if there is none or it is unknown."""
 
     # erasing
 

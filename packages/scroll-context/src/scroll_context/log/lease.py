@@ -32,7 +32,7 @@ _logger = logging.getLogger("scroll_context.store")
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Who has a lease."""
+    """The holder of a lease."""
 
     session_id: str
     process: int

@@ -232,7 +232,7 @@ def with_observer(model: Model, on_retry: OnRetry) -> Model:
 
 
 class _Retrying:
-    """What `with_retries` makes of a model."""
+    """The model that `with_retries` returns."""
 
     def __init__(
         self,

@@ -214,7 +214,7 @@ class MentionMethods:
 
 
 class _Mention(msgspec.Struct, frozen=True):
-    """Who mentioned a subject, when and where, without the text."""
+    """The mentions of a subject: by whom, when and where, without the text."""
 
     seq: int
     session_id: str

@@ -264,7 +264,7 @@ _COUNTS = (
 
 
 def _head(row: Any) -> str:
-    """What stands before the text of a row: its address, date, role and kind."""
+    """The beginning of a row's line: its address, date, role and kind."""
     if not isinstance(row, dict):
         return ""
     parts = []

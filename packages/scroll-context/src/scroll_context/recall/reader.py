@@ -147,7 +147,7 @@ class Reader:
     # messages -------------------------------------------------------------------------------------
 
     def messages(self, filters: SearchFilters) -> Iterator[Event]:
-        """What was said by these roles, or, without a role, by any speaker."""
+        """The messages of these roles or, without a role, of any speaker."""
         running = self.running_seqs()
         for event in self.log.iterate(grant=self.grant, filters=filters):
             if filters.role is None and event.role not in _SPEAKERS:
@@ -158,13 +158,13 @@ class Reader:
                 yield event
 
     def messages_from_people(self, after: int, until: int) -> Iterator[Event]:
-        """What people said behind a seq and up to another, in imported conversations too."""
+        """People's messages after a seq and up to another, also in imported conversations."""
         for event in self.messages(SearchFilters.of(seq_range=(after + 1, until))):
             if event.is_from_person:
                 yield event
 
     def messages_from_user(self, after: int, until: int) -> Iterator[Event]:
-        """What the user of this store said behind a seq and up to another."""
+        """The messages of this store's user after a seq and up to another."""
         return self.messages(SearchFilters.of(seq_range=(after + 1, until), role="user"))
 
     def pages(self, seqs: Sequence[int]) -> Iterator[list[int]]:

@@ -24,7 +24,7 @@ UNSPOKEN_EVENTS = 40
 
 
 class SessionTopic(msgspec.Struct, frozen=True):
-    """What a session was about."""
+    """The topic of a session."""
 
     # Messages of people in it.
     messages: int
@@ -94,7 +94,7 @@ class SessionTopics:
         self._upto = upto
 
     def _texts(self, after: int, until: int) -> dict[str, list[str]]:
-        """What people said behind a seq and up to another, by session."""
+        """People's messages after a seq and up to another, by session."""
         texts: dict[str, list[str]] = {}
         for event in self._reader.messages_from_people(after, until):
             texts.setdefault(event.session_id, []).append(event.content)

@@ -145,7 +145,7 @@ class WindowedContext:
         return rendered
 
     def index_lines(self) -> list[dict[str, Any]]:
-        """What has left the view: headlines and spans of seqs."""
+        """The evicted steps: headlines and spans of seqs."""
         return [
             {
                 "seqs": [list(span) for span in line.spans],

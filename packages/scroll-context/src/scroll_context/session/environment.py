@@ -52,7 +52,7 @@ class _GivenEvents:
                 self._unknown |= bool(result.seqs)
 
     def so_far(self) -> dict[str, Any]:
-        """What the event of a call records about them."""
+        """The metadata of a call's event about them."""
         facts: dict[str, Any] = {}
         with self._lock:
             if self._seqs:
@@ -118,7 +118,7 @@ class Environment:
         return "\n".join(filter(None, (self.variables.list_text(), shapes)))
 
     def origin_of_variable_list(self) -> dict[str, Any]:
-        """What a request records about the events that its variable list was made from."""
+        """The metadata of a request about the events that its variable list was made from."""
         _, results = self.toolbox.shapes.listing()
         return self.variables.cells_behind_list(results)
 

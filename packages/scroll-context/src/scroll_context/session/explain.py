@@ -213,7 +213,7 @@ class Past:
         )
 
     def seen(self, request: Event) -> Seen:
-        """What was sent with a request."""
+        """The content that was sent with a request."""
         setup, context = self.context(request)
         if context is None:
             return Seen(request, setup, None, None, NOT_KNOWN)
@@ -372,7 +372,7 @@ def _later(past: Past, seq: int) -> tuple[str, ...]:
 
 
 def _removals(eviction: Event) -> list[Departure]:
-    """What the plan of an eviction removed."""
+    """The texts and entries that the plan of an eviction removed."""
     plan = EvictionPlan.from_metadata(eviction.metadata)
     spans = [("folded", seq, seq) for seq in plan.folded]
     spans += [("clipped", seq, seq) for seq, _ in plan.clipped]

@@ -443,7 +443,7 @@ def places_of(seq: int, seqs: Sequence[int]) -> list[int]:
 
 
 def fields_of(message: HostMessage) -> dict[str, Any]:
-    """What a host's message becomes in the log, apart from its media."""
+    """The event of a host's message, without its media."""
     metadata: dict[str, Any] = {Origin.HOST.value: message.id}
     if message.echo:
         metadata["echo"] = True
@@ -534,7 +534,7 @@ def _arguments(arguments: dict[str, Any] | str) -> Any:
 
 
 def media_digest(media: Media) -> str:
-    """What stands for an image or a file in a fingerprint."""
+    """The value of an image or a file in a fingerprint."""
     if media.data:
         return hashlib.sha256(media.data).hexdigest()
     return media.digest or media.url
@@ -581,7 +581,7 @@ def _hashed(*parts: object) -> str:
 
 
 class _Key(NamedTuple):
-    """What two messages have in common that are the same."""
+    """The properties that two equal messages share."""
 
     mark: str
     host_id: str

@@ -109,7 +109,7 @@ NOTES_VERSION = 3  # to be raised when anything changes that notes are made by, 
 
 
 class _Notes(msgspec.Struct, frozen=True, array_like=True):
-    """What was read of one session, as long as nothing was added to it."""
+    """The data read from one session, valid until something is added to it."""
 
     last: tuple[
         int, bytes, int
@@ -193,7 +193,7 @@ class _Told:
             index.keep_notes(name, data, lambda: log.newest_erasure() == erased)
 
     def topics(self) -> list[Topic]:
-        """What the sessions were about; those in which no user spoke have no topic."""
+        """The topics of the sessions; sessions without user messages have none."""
         table = TermTable()
         for info in self._spoken[:-1]:
             table.add_counted(self._notes[info.session_id].counted)

@@ -77,7 +77,7 @@ class Recovery(NamedTuple):
         return sorted({*(loss.name for loss in losses), *self.unsaved})
 
     def notice(self, incidents: Sequence[str]) -> str:
-        """What the model is told about the resume."""
+        """The notice to the model about the resume."""
         lines = ["The session was resumed in a new process."]
         if self.had_snapshots:
             lines.append(restored(self.report))

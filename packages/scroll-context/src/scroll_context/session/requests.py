@@ -35,7 +35,7 @@ _logger = logging.getLogger("scroll_context.session")
 
 
 class FollowOptions(TypedDict, total=False):
-    """What `Session.follow` takes besides the messages."""
+    """The arguments of `Session.follow` besides the messages."""
 
     system: str
     tools: Sequence[ToolSpec]

@@ -67,7 +67,7 @@ _logger = logging.getLogger("scroll_context.session")
 
 
 class _Offers(NamedTuple):
-    """What briefs have offered since the view last changed."""
+    """The events that briefs have offered since the view last changed."""
 
     changed_at: int = 0
     seqs: frozenset[int] = frozenset()
@@ -140,7 +140,7 @@ class Session:
 
     @property
     def context(self) -> WindowedContext:
-        """What the model sees of this session, and how the model may act."""
+        """The context of this session: the model's view, and how the model may act."""
         return self._requests.context
 
     @context.setter

@@ -24,7 +24,7 @@ BLOB_TYPE = "application/x-python-pickle"
 
 
 def snapshot_between(before: Manifest, after: Manifest) -> Snapshot:
-    """What changed from one namespace to the next."""
+    """The changes from one namespace to the next."""
     old = {variable.name: variable for variable in before.variables}
     names = {variable.name for variable in after.variables}
     return Snapshot(
@@ -172,12 +172,12 @@ class SessionVariables:
     # the cells behind values --------------------------------------------------------------------
 
     def cells_behind(self, source: str) -> dict[str, Any]:
-        """What the event of a cell records about the variables that it is going to read."""
+        """The metadata of a cell's event about the variables that it is going to read."""
         self.wait_for_save()
         return made_from(self._kernel.cells_behind(source, self._source_of))
 
     def cells_behind_list(self, results: Collection[int]) -> dict[str, Any]:
-        """What a request records about the variables it lists and the results it describes."""
+        """The metadata of a request about the variables it lists and the results it describes."""
         return made_from((*self._kernel.cells_behind_list(), *results))
 
     def _source_of(self, seq: int) -> str:
@@ -187,7 +187,7 @@ class SessionVariables:
 
 
 def made_from(cells: Collection[int]) -> dict[str, Any]:
-    """What an event records about the cells that made the values it has to do with."""
+    """The metadata of an event about the cells that made its values."""
     seqs = [seq for seq in cells if seq != UNKNOWN_SEQ]
     facts: dict[str, Any] = {}
     if seqs:

@@ -30,7 +30,7 @@ _PLAIN, _ESCAPED = "\x00t", "\x00u"
 
 
 def wire_facts(journal: Journal, message: HostMessage) -> dict[str, Any]:
-    """What the metadata of a message's event says about its bytes; nothing if it has none."""
+    """The metadata about the bytes of an event's message; empty if it has none."""
     if not message.raw:
         return {}
     shape = shape_of(message.raw, message.text, message.media)

@@ -526,7 +526,7 @@ _ONE_VALUE = (
 
 
 def _subject(sentence: str) -> frozenset[str]:
-    """What an instruction is about: its words without those that only say that it is one."""
+    """The subject of an instruction: its words without those that only mark it as one."""
     for rule, topic in _ONE_VALUE:
         if rule.search(sentence):
             return frozenset((topic,))

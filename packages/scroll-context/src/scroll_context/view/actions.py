@@ -59,7 +59,7 @@ class Action(msgspec.Struct, frozen=True):
 
 
 def action(name: str, arguments: Any) -> Action:
-    """What a call of a tool does, given the decoded arguments."""
+    """The action of a tool call, given the decoded arguments."""
     values = arguments if isinstance(arguments, dict) else {}
     todo = _todo(values)
     if todo is not None:

@@ -39,7 +39,7 @@ class Output(NamedTuple):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a text says about the work, in one line."""
+    """The outcome that a text reports, in one line."""
 
     text: str = ""
     # Whether the text itself reports a failure.

@@ -33,7 +33,7 @@ _NOTHING_NEXT = frozenset({"", "-", "none", "nothing", "done", "n/a"})
 
 
 class FactKind(IntEnum):
-    """What a fact is about, in the order in which facts are shown."""
+    """The subject of a fact, in the order in which facts are shown."""
 
     REQUEST = 0
     FILE = 1
@@ -117,7 +117,7 @@ def written(facts: Sequence[Fact]) -> str:
 
 @lru_cache(maxsize=64)
 def state_tokens(facts: tuple[Fact, ...]) -> int:
-    """What the facts cost in a view."""
+    """The tokens of the facts in a view."""
     return estimate(written(facts)) + 2 if facts else 0
 
 
@@ -179,7 +179,7 @@ def _facts_of_call(
     report: Outcome,
     seqs: tuple[int, ...],
 ) -> list[Fact]:
-    """What one call adds; a fact without a text takes an earlier one of its name back."""
+    """The facts that one call adds; a fact without a text removes an earlier one of its name."""
     label = cut(act.command or act.label, 80)
     unanswered = "" if result else "no result was recorded"
     facts = [Fact(FactKind.OPEN, label, unanswered, seqs)]

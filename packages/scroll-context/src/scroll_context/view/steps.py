@@ -106,7 +106,7 @@ def succeeded(state: str) -> bool:
 
 
 class StepResult(msgspec.Struct, frozen=True):
-    """What one call returned, as the model sees it."""
+    """The result of one call, as the model sees it."""
 
     body: Passage
     name: str
@@ -118,7 +118,7 @@ class StepResult(msgspec.Struct, frozen=True):
 
     @property
     def report(self) -> Outcome:
-        """What the text says about the work."""
+        """The outcome that the text reports."""
         if self.folded_report is not None:
             return self.folded_report
         is_partial = self.body.form is Form.CLIPPED
@@ -372,7 +372,7 @@ class Step(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def actions(self) -> tuple[Action, ...]:
-        """What each call does."""
+        """The action of each call."""
         return tuple(action(call.name, decoded(call.arguments)) for call in self.reply.calls)
 
     @cached_property
@@ -437,7 +437,7 @@ class Step(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What did not succeed, and why."""
+        """The calls that did not succeed, and the reasons."""
         failures = []
         calls = zip(self.actions, self.outcomes, self.reports, strict=True)
         for act, ending, report in calls:

@@ -12,7 +12,7 @@ import math
 import msgspec
 
 MESSAGE_TOKENS = 4
-"""What a message costs beyond its text: role, separators, the id of a call."""
+"""The tokens of a message beyond its text: role, separators, the id of a call."""
 
 _RATIO_MIN, _RATIO_MAX = 0.25, 4.0
 

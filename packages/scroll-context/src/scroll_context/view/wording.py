@@ -76,20 +76,20 @@ class Words(msgspec.Struct, frozen=True):
         return f"{MARK}folded seq {seq} · {label} · {extent}{call}]"
 
     def clip_note(self, seq: int, left_out: int, extent: str) -> str:
-        """What stands between the two ends of a clipped text."""
+        """The note between the two ends of a clipped text."""
         missing = f"{left_out:,} characters of {extent} are not shown"
         return f"{MARK}clipped seq {seq} · {missing}{self._returns(seq, 'all')}]"
 
     def preview_note(self, seq: int, extent: str) -> str:
-        """What stands below the preview of a payload that was not read."""
+        """The note below the preview of a payload that was not read."""
         return f"{MARK}clipped seq {seq} · not all of {extent} is shown{self._returns(seq, 'all')}]"
 
     def media_note(self, seq: int, label: str) -> str:
-        """What stands in place of an image or a file."""
+        """The text in place of an image or a file."""
         return f"{MARK}{label}, seq {seq}, is not shown{self._returns(seq, 'it')}]"
 
     def steps_moved(self, span: tuple[int, int], count: int, undone: int, subject: str) -> str:
-        """What stands in place of the steps of a turn that left the view."""
+        """The text in place of the steps of a turn that left the view."""
         steps = "1 step" if count == 1 else f"{count} steps"
         again = "not to be done again"
         if undone:

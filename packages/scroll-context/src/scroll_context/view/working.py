@@ -127,7 +127,7 @@ class WorkingView:
 
     @property
     def entries(self) -> Iterator[Entry]:
-        """What is shown, oldest first."""
+        """The visible entries, oldest first."""
         return iter(self._entries.values())
 
     def newest_entries(self) -> Iterator[Entry]:
