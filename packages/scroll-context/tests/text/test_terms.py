@@ -6,6 +6,7 @@ import pytest
 
 from scroll_context.text.terms import (
     TermTable,
+    counted_turn,
     distinctive,
     log_likelihood,
     marked_words,
@@ -63,6 +64,21 @@ def test_counting_session_by_session_gives_what_counting_all_at_once_gives() -> 
     assert [table.terms(n) for n in range(len(table))] == distinctive(
         chat(topic) for topic in TOPICS
     )
+
+
+def test_turns_that_were_counted_before_give_the_same_terms() -> None:
+    rng = random.Random(4)
+    words = [f"word{letter}{other}" for letter in "abcdefghij" for other in "klmnopqrst"]
+    # One turn has more terms than stay counted once its session is closed.
+    turns = [" ".join(rng.choices(words, k=size)) for size in (30, 400, 5, 80, 400)]
+    counted = [counted_turn(turn) for turn in turns]
+    for order in (turns, turns[::-1]):
+        fresh, again = TermTable(), TermTable()
+        for turn in order:
+            fresh.add([turn])
+            again.add_turn(counted[turns.index(turn)])
+        for number in range(len(order)):
+            assert again.terms(number) == fresh.terms(number)
 
 
 def test_the_only_session_is_told_by_its_most_frequent_terms() -> None:
