@@ -18,10 +18,10 @@ from provider_server import Exchange, ProviderServer
 
 ASKED = "Always measure twice. What do we know of the kingfisher?"
 SECOND = "Does the kingfisher still nest by the weir?"
-CONFIG = """model = "any"
+LIMIT = "model_auto_compact_token_limit = 5000\n"
+CONFIG = f"""model = "any"
 model_provider = "here"
-model_auto_compact_token_limit = 5000
-
+{LIMIT}
 [model_providers.here]
 name = "here"
 base_url = "URL"

@@ -1,7 +1,7 @@
-"""Lets a real Claude Code talk with hooks alone, then through a gateway, then imports its history,
-and prints what the store holds as JSON.
+"""Lets a real Claude Code or Codex talk with hooks alone, then through a gateway, then imports its
+history, and prints what the store holds as JSON.
 
-    unshare -n python one_session_driver.py CLAUDE FOLDER
+    unshare -n python one_session_driver.py PROGRAM FOLDER
 
 It runs where there is no network but loopback.
 """
@@ -12,7 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from assistant_clients import Client, client_of
 from assistant_runs import loopback_up, recorded, scroll, wait_for
+from codex_driver import CONFIG, LIMIT
 from gateway_driver import conversation, environment
 from scripted_upstream import ScriptedUpstream, Turn
 from scroll_assistants.importers.capture import capture_all, installed
@@ -21,13 +23,14 @@ from scroll_context.projects import project_task
 from scroll_context.store import Store
 from scroll_gateway.assistants import Recall, run_of
 from scroll_gateway.running import opened
-from upstream_wire import Answer, Call
+from upstream_wire import Answer
 
 FIRST, SECOND = "Read the first part.", "Read the second part."
 
 
-def main(claude: str, folder: Path) -> dict[str, Any]:
+def main(program: str, folder: Path) -> dict[str, Any]:
     loopback_up()
+    client = client_of(program)
     home, project, store = folder / "home", folder / "project", folder / "store"
     for place in (home, project):
         place.mkdir(parents=True)
@@ -39,7 +42,7 @@ def main(claude: str, folder: Path) -> dict[str, Any]:
             return Answer("A title")
         number = (turn.number + 1) // 2
         if turn.number % 2:
-            read = Call("Read", {"file_path": str(project / f"part-{number}.txt")})
+            read = client.reading(project / f"part-{number}.txt")
             return Answer(f"I read part {number}.", (read,), thinking=True)
         return Answer(f"Part {number} is read.", thinking=True)
 
@@ -53,16 +56,22 @@ def main(claude: str, folder: Path) -> dict[str, Any]:
         variables = environment(home, upstream.url)
         with Store(store, create=True):
             pass
-        scroll(variables, "install", "claude-code", "--yes", "--store", str(store))
-        arguments = ["-p", "--allowedTools=Read", "--output-format", "json"]
-        spoken = _run([claude, *arguments, FIRST], project, variables)
-        session = json.loads(spoken)["session_id"]
+        name = {"claude": "claude-code"}.get(client.name, client.name)
+        address = upstream.url
+        if client.name == "codex":
+            address = f"{upstream.url}/v1"
+            (home / ".codex").mkdir()
+            config = CONFIG.replace("URL", address).replace(LIMIT, "")
+            (home / ".codex" / "config.toml").write_text(config)
+        scroll(variables, "install", name, "--yes", "--store", str(store))
+        _run([program, *_words(client, FIRST)], project, variables)
+        session = client.conversation(upstream.requests[-1].headers)
         wait_for(lambda: "Part 1 is read." in recorded(store))
         task_id = project_task(project)
-        with opened(store, upstream.url, window=60_000, task_id=task_id) as running:
+        with opened(store, address, window=60_000, task_id=task_id) as running:
             recall = Recall(store=str(store))
-            words = [*arguments, "--resume", session, SECOND]
-            child = run_of("claude", claude, words, running.url, recall, variables)
+            words = _words(client, SECOND, session)
+            child = run_of(client.name, program, words, running.url, recall, variables)
             with running.serving():
                 _run(child.command, project, child.environment)
             faults = running.sums().faults
@@ -90,6 +99,14 @@ def main(claude: str, folder: Path) -> dict[str, Any]:
             if not event.is_echo
         ],
     }
+
+
+def _words(client: Client, prompt: str, session: str = "") -> list[str]:
+    words = client.words(prompt, session=session)
+    if client.name == "codex":
+        # Nobody is there to trust the hooks.
+        words.insert(words.index("--skip-git-repo-check"), "--dangerously-bypass-hook-trust")
+    return words
 
 
 def _run(command: list[str], project: Path, variables: dict[str, str]) -> str:

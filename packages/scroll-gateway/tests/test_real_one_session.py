@@ -1,6 +1,6 @@
-"""The real Claude Code under hooks, then under a gateway, then imported: one session, nothing twice.
+"""A real assistant under hooks, then under a gateway, then imported: one session, nothing twice.
 
-Without the program this test is skipped: `make test-gateway` installs it. The model is played on
+Without the programs these tests are skipped: `make test-gateway` installs them. The model is played on
 loopback (testing/one_session_driver.py).
 """
 
@@ -8,13 +8,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from assistant_clients import PROGRAMS
 from assistant_runs import run_without_network
 
 
-def test_hooks_gateway_and_import_give_one_session(tmp_path: Path) -> None:
-    report: Any = run_without_network(
-        "one_session_driver.py", "claude_agent_sdk", "_bundled/claude", tmp_path / "claude"
-    )
+@pytest.mark.parametrize("name", ["claude", "codex"])
+def test_hooks_gateway_and_import_give_one_session(name: str, tmp_path: Path) -> None:
+    report: Any = run_without_network("one_session_driver.py", *PROGRAMS[name], tmp_path / name)
     assert report["faults"] == 0
     assert report["broken_rules"] == []
     assert report["sessions"] == [report["session"]]
