@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "testing"))
 from large_store import SESSION, build
-from scroll_context.session.explain import Past
+from scroll_context.session.past import Past
 from scroll_context.store import Store
 
 WARM = 20

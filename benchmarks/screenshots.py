@@ -17,7 +17,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from scroll_context.session.explain import Past
+from scroll_context.session.past import Past
 from scroll_context.store import Store
 
 TARGET = Path(__file__).parents[1] / "docs" / "img"

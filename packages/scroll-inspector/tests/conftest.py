@@ -13,7 +13,7 @@ from forms import form
 from large_store import build
 from scroll_context.demo.story import Stage, Story
 from scroll_context.events import EVERYTHING, Grant
-from scroll_context.session.explain import Past
+from scroll_context.session.past import Past
 from scroll_context.store import Store
 from served import Serve, Site
 

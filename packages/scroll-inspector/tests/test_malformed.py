@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scroll_context.events import Draft, Grant, Kind
-from scroll_context.session.explain import accounts, trajectory
+from scroll_context.session.accounts import accounts, trajectory
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.tools.ask import AskModel, AskReply

@@ -14,11 +14,11 @@ from scroll_context.events import BOOKKEEPING, Draft, Event, Kind
 from scroll_context.messages import Media, ToolCall
 from scroll_context.models import Reply, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Entry
-from scroll_context.session import explain
-from scroll_context.session.explain import Past, whereabouts
+from scroll_context.session.explain import whereabouts
 from scroll_context.session.history import lineage
 from scroll_context.session.host import HostMessage
 from scroll_context.session.options import SessionOptions
+from scroll_context.session.past import Past
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.view.eviction import ViewBudget, raw_marks
@@ -50,7 +50,7 @@ def is_quoted(view: WorkingView, seq: int) -> bool:
 def test_every_request_is_verified_in_any_order_from_kept_views(
     past: Past, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(explain, "EVERY", 9)
+    monkeypatch.setattr("scroll_context.session.past.EVERY", 9)
     order = [*past.requests, *past.requests]
     random.Random(3).shuffle(order)
     for request in order:

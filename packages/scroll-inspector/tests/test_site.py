@@ -11,7 +11,7 @@ from scroll_context.cli.app import app
 from scroll_context.errors import StoreReadOnly
 from scroll_context.events import Draft, Grant, Kind, Payload
 from scroll_context.log.titles import session_titles
-from scroll_context.session.explain import accounts
+from scroll_context.session.accounts import accounts
 from scroll_context.store import Store
 from scroll_inspector import markup
 from served import TOKEN, Serve, Site

@@ -20,7 +20,8 @@ from scroll_context.cli.app import app
 from scroll_context.contents import Snapshot
 from scroll_context.events import Draft, Kind, Scope
 from scroll_context.log.journal import Journal
-from scroll_context.session.explain import Past, explain
+from scroll_context.session.explain import explain
+from scroll_context.session.past import Past
 from scroll_context.session.variables import namespace_after
 from scroll_context.store import Store
 from scroll_inspector.charts import COLUMNS, Pressure, RequestNumbers, chart

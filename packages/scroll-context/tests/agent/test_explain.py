@@ -8,8 +8,9 @@ from scroll_context.events import Draft, Event, Kind
 from scroll_context.messages import canonical
 from scroll_context.models import Request, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Answer, Entry
+from scroll_context.session.accounts import accounts, trajectory
 from scroll_context.session.context import make_context
-from scroll_context.session.explain import accounts, explain, trajectory
+from scroll_context.session.explain import explain
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.view.working import RENDERER_VERSION

@@ -10,7 +10,7 @@ from scroll_context.errors import StoreFull
 from scroll_context.events import Draft
 from scroll_context.log.writer import StoreLimits
 from scroll_context.store import Store
-from scroll_context.upkeep.integrity import salvage
+from scroll_context.upkeep.salvage import salvage
 
 
 def test_an_append_that_would_leave_nothing_on_the_device_is_refused(folder: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from scroll_context.errors import NotAStore, ScrollError, StoreUnsafe
 from scroll_context.events import Draft
 from scroll_context.store import Store, open_log
-from scroll_context.upkeep.integrity import salvage
+from scroll_context.upkeep.salvage import salvage
 
 LARGE = "a large body " * 10_000
 STRANGER = 54_321  # a user that is neither root nor the one who runs the tests

@@ -9,7 +9,7 @@ import pytest
 
 from scroll_context.events import Draft
 from scroll_context.store import Store
-from scroll_context.upkeep.integrity import salvage
+from scroll_context.upkeep.salvage import salvage
 from scroll_context.upkeep.transfer import backup
 
 

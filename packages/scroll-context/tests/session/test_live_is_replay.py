@@ -197,7 +197,7 @@ OPTIONS = SessionOptions(context="native-for-tests")
 
 
 def setup_module() -> None:
-    from scroll_context.session import context, explain, session
+    from scroll_context.session import context, past, session
 
     known = context.context_class
 
@@ -205,7 +205,7 @@ def setup_module() -> None:
         return NativeContext if name == "native-for-tests" else known(name)
 
     NativeContext.name = "native-for-tests"
-    for module in (context, explain):
+    for module in (context, past):
         module.context_class = with_native  # type: ignore[attr-defined]
     assert (
         session.make_context("native-for-tests", lambda event, _: Excerpt(event.content))

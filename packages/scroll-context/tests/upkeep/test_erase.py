@@ -32,7 +32,8 @@ from scroll_context.log.rows import ERASED, ERASED_METADATA
 from scroll_context.store import Store
 from scroll_context.upkeep import erase as erasing
 from scroll_context.upkeep.erase import has_chores
-from scroll_context.upkeep.integrity import salvage, verify
+from scroll_context.upkeep.integrity import verify
+from scroll_context.upkeep.salvage import salvage
 from scroll_context.upkeep.transfer import backup, export
 
 SECRET = "heron-4711-zebra"

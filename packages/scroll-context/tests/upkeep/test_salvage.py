@@ -20,7 +20,8 @@ from scroll_context.log.pages import PageFile
 from scroll_context.log.rows import event_from_row
 from scroll_context.search import documents
 from scroll_context.store import Store
-from scroll_context.upkeep.integrity import salvage, verify
+from scroll_context.upkeep.integrity import verify
+from scroll_context.upkeep.salvage import salvage
 
 PAGE = 4096
 

@@ -16,8 +16,8 @@ from scroll_context.agent.agent import Limits
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message, ToolSpec
 from scroll_context.models import Model, Reply, Request
+from scroll_context.session.accounts import trajectory
 from scroll_context.session.context import WindowedContext, make_context
-from scroll_context.session.explain import trajectory
 from scroll_context.store import Store
 from scroll_context.view.headline import without_headline
 from scroll_evals.protocols import Metrics, TrialOutcome

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from scroll_context.events import Kind
 from scroll_context.log.rows import number_at
-from scroll_context.session.explain import Past
+from scroll_context.session.past import Past
 from scroll_context.text.printable import visible
 from scroll_context.view.tokens import Gauge
 from scroll_inspector.markup import address_of

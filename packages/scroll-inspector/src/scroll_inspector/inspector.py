@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse
 from scroll_context import __version__
 from scroll_context.contents import media_of, well_formed
 from scroll_context.events import EVERYTHING, Event, Grant
-from scroll_context.session.explain import Past
+from scroll_context.session.past import Past
 from scroll_context.store import Store
 from scroll_inspector import markup, plans
 from scroll_inspector.charts import Pressure

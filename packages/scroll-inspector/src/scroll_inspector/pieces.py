@@ -15,7 +15,7 @@ from scroll_context.contents import MediaFacts
 from scroll_context.events import Event
 from scroll_context.messages import Message
 from scroll_context.session.context import WindowedContext
-from scroll_context.session.explain import Seen
+from scroll_context.session.past import Seen
 from scroll_context.view.entries import Entry, UserMessage
 from scroll_context.view.layout import in_order, lay_out
 from scroll_context.view.passage import Form, Passage

@@ -9,7 +9,7 @@ import msgspec
 from scroll_context.contents import EvictionPlan
 from scroll_context.errors import BadInput
 from scroll_context.events import Event
-from scroll_context.session.explain import Past
+from scroll_context.session.past import Past
 
 
 class NumberedPlan(NamedTuple):

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from scroll_context.events import Event
 from scroll_context.messages import Message, ToolCall, canonical
-from scroll_context.session.explain import Past, Seen, whereabouts
+from scroll_context.session.explain import whereabouts
+from scroll_context.session.past import Past, Seen
 from scroll_context.text.words import clip
 from scroll_context.view.entries import Entry
 from scroll_context.view.eviction import ViewBudget, raw_marks

@@ -27,7 +27,7 @@ State = Literal["running", "answered", "stopped", "unanswered", "crashed", "impo
 class SessionSums(msgspec.Struct):
     """One session in numbers; tokens and dollars are what the providers reported.
 
-    Requests and evictions of an imported history are not counted, as in `session.explain.accounts`:
+    Requests and evictions of an imported history are not counted, as in `session.accounts`:
     they were made elsewhere.
     """
 

@@ -7,7 +7,7 @@ import msgspec
 
 from scroll_context.errors import PayloadDamaged, PayloadMissing
 from scroll_context.events import Event
-from scroll_context.session.explain import Past
+from scroll_context.session.past import Past
 from scroll_context.tools.shapes import HEADING
 
 EVERY = 200  # snapshots between two copies

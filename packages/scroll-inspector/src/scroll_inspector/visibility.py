@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from scroll_context.events import BOOKKEEPING, Event, Kind
 from scroll_context.session.context import WindowedContext
-from scroll_context.session.explain import INDEX, Past, whereabouts
+from scroll_context.session.explain import INDEX, whereabouts
+from scroll_context.session.past import Past
 from scroll_inspector.plans import NumberedPlan, plans_about, plans_after
 
 

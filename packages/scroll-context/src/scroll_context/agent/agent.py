@@ -165,11 +165,7 @@ class Agent(Generic[T]):
         """Like `run`. The caller's thread has cleared the stop flag before, so that no stop is
         missed.
         """
-        actions, toolbox = self.session.context.actions, self.session.environment.toolbox
-        specs = (
-            tuple(exec_spec(name) for name in self._cell_tools) if actions.exec else toolbox.specs()
-        )
-        self._specs = (*specs, self._finish_tool) if self._finish_tool is not None else specs
+        self._specs = self._offered_tools()
         self._system = system_prompt(
             self.session, self._cell_tools, self.instructions, self.limits.steps
         )
@@ -187,6 +183,13 @@ class Agent(Generic[T]):
                 self.totals.seconds = time.monotonic() - started
         return Run(state, without_headline(answer), self.totals, value)
 
+    def _offered_tools(self) -> tuple[ToolSpec, ...]:
+        if self.session.context.actions.exec:
+            specs = tuple(exec_spec(name) for name in self._cell_tools)
+        else:
+            specs = self.session.environment.toolbox.specs()
+        return specs if self._finish_tool is None else (*specs, self._finish_tool)
+
     def _check_media(self, media: Sequence[Media]) -> None:
         if media and not getattr(self.model, "takes_media", True):
             raise BadInput(
@@ -198,8 +201,9 @@ class Agent(Generic[T]):
         silent = cut = 0
         while True:
             self.totals.seconds = time.monotonic() - started
-            if ended := self._reached_limit():
-                return ended, "", None
+            limit = self._reached_limit()
+            if limit is not None:
+                return limit, "", None
             if self.limits.steps == self.totals.steps + FEW_STEPS and self.totals.steps:
                 self.session.notice(
                     f"{FEW_STEPS} more replies, then this run stops. Finish, or say what is open."
@@ -294,11 +298,12 @@ class Agent(Generic[T]):
 
     def _finish(self, call: ToolCall) -> tuple[str, T | None] | None:
         """Take a call as the answer; None when it is not of the type that was asked for."""
-        arguments = (
-            call.arguments if isinstance(call.arguments, dict) else {"answer": call.arguments}
-        )
-        content, value = arguments.get("answer", ""), None
-        if (tool := self._answer_tool) is not None:
+        arguments = call.arguments
+        if not isinstance(arguments, dict):
+            arguments = {"answer": arguments}
+        value: T | None = None
+        tool = self._answer_tool
+        if tool is not None:
             try:
                 value = tool.convert(tool.names((), arguments)).arguments["answer"]
             except Exception as error:  # noqa: BLE001 - a type's own validators are foreign code
@@ -307,33 +312,20 @@ class Agent(Generic[T]):
                 )
                 return None
         self.session.answer(call, FINISHED, "ok")
-        return content if isinstance(content, str) else msgspec.json.encode(content).decode(), value
+        content = arguments.get("answer", "")
+        if not isinstance(content, str):
+            content = msgspec.json.encode(content).decode()
+        return content, value
 
     def _carry_out(self, call: ToolCall) -> None:
         """Run one call of the model, or tell it why that is not possible."""
         if self._stop.is_set():
             self.session.answer(call, STOPPED)
         elif not isinstance(call.arguments, dict):
-            self.session.answer(
-                call,
-                (
-                    f"the arguments of {call.name} are not a JSON object; nothing was run: "
-                    f"{call.arguments!s:.500}"
-                ),
-            )
+            text = f"the arguments of {call.name} are not a JSON object; nothing was run: "
+            self.session.answer(call, text + f"{call.arguments!s:.500}")
         elif call.name in self._cell_tools and self.session.context.actions.exec:
-            source = call.arguments.get("source") or call.arguments.get("code")
-            if not isinstance(source, str) or not source.strip():
-                self.session.answer(
-                    call, f"{call.name} needs `source`, the Python cell to run; nothing was run"
-                )
-                return
-            # This begins before the flag is read again, so that no stop is missed in between.
-            with self.session.cell_under_way():
-                if self._stop.is_set():
-                    self.session.answer(call, STOPPED)
-                else:
-                    self.session.run(source, call.id, name=call.name)
+            self._run_cell(call, call.arguments)
         elif call.name in {spec.name for spec in self._specs}:
             self.session.call_tool(call)
         else:
@@ -341,6 +333,19 @@ class Agent(Generic[T]):
             self.session.answer(
                 call, f"there is no tool {call.name!r}; nothing was run. Your tools: {names}"
             )
+
+    def _run_cell(self, call: ToolCall, arguments: dict[str, Any]) -> None:
+        source = arguments.get("source") or arguments.get("code")
+        if not isinstance(source, str) or not source.strip():
+            text = f"{call.name} needs `source`, the Python cell to run; nothing was run"
+            self.session.answer(call, text)
+            return
+        # This begins before the flag is read again, so that no stop is missed in between.
+        with self.session.cell_under_way():
+            if self._stop.is_set():
+                self.session.answer(call, STOPPED)
+            else:
+                self.session.run(source, call.id, name=call.name)
 
     # stopping ------------------------------------------------------------------------------------
 
@@ -386,63 +391,69 @@ class Agent(Generic[T]):
 
         Closing the iterator stops the run.
         """
-        happenings: queue.SimpleQueue[RunEvent[T] | None] = queue.SimpleQueue()
+        events: queue.SimpleQueue[RunEvent[T] | None] = queue.SimpleQueue()
         self._stop.clear()
-        done = in_thread(lambda: self._feed(message, media, happenings), "agent")
+        future = in_thread(lambda: self._feed(message, media, events), "agent")
         try:
-            while (event := happenings.get()) is not None:
-                yield event
-            yield RunEvent(kind="answer", text=(run := done.result()).answer, run=run)
+            # None ends the events.
+            yield from iter(events.get, None)
+            run = future.result()
+            yield RunEvent(kind="answer", text=run.answer, run=run)
         finally:
-            if not done.done():
+            if not future.done():
                 self.stop()
                 # This waits for the end of the thread.
-                done.exception()
+                future.exception()
 
     async def astream(
         self, message: str | None = None, *, media: Sequence[Media] = ()
     ) -> AsyncIterator[RunEvent[T]]:
         """Like `stream`, for asyncio. Cancelling the task stops the run."""
-        steps = self.stream(message, media=media)
+        events = self.stream(message, media=media)
         try:
-            while (
-                event := await in_background(lambda: next(steps, None), self.stop, "stream")
-            ) is not None:
+            while True:
+                event = await in_background(lambda: next(events, None), self.stop, "stream")
+                if event is None:
+                    break
                 yield event
         finally:
-            await in_background(steps.close, self.stop, "stream")  # type: ignore[attr-defined]
+            await in_background(events.close, self.stop, "stream")  # type: ignore[attr-defined]
 
     def _feed(
         self,
         message: str | None,
         media: Sequence[Media],
-        happenings: "queue.SimpleQueue[RunEvent[T] | None]",
+        events: "queue.SimpleQueue[RunEvent[T] | None]",
     ) -> Run[T]:
         """Run, and put what happens into a queue; None at the end."""
-        on_text, pieces = self.on_text, _Pieces()
+        on_text = self.on_text
+        pieces = _Pieces()
 
-        def heard(piece: str) -> None:
+        def put_text(text: str) -> None:
+            if text:
+                events.put(RunEvent(kind="text", text=text))
+
+        def on_piece(piece: str) -> None:
             if on_text is not None:
                 on_text(piece)
-            if visible := pieces.add(piece):
-                happenings.put(RunEvent(kind="text", text=visible))
+            put_text(pieces.add(piece))
 
-        def happened(event: Event) -> None:
+        def on_event(event: Event) -> None:
             if event.kind == Kind.CONVERSATION and event.role == "assistant":
-                if visible := pieces.rest():
-                    happenings.put(RunEvent(kind="text", text=visible))
-            elif (kind := _KINDS.get(event.kind)) is not None:
-                happenings.put(RunEvent(kind=kind, text=event.content, event=event))
+                put_text(pieces.rest())
+            elif event.kind in _KINDS:
+                kind = _KINDS[event.kind]
+                events.put(RunEvent(kind=kind, text=event.content, event=event))
 
-        self.on_text = heard
-        unsubscribe = self.session.subscribe(happened)
+        self.on_text = on_piece
+        unsubscribe = self.session.subscribe(on_event)
         try:
             return self._run(message, media)
         finally:
             self.on_text = on_text
             self.session.journal.tell_all()
             unsubscribe()
-            happenings.put(None)
+            events.put(None)
 
 
 _KINDS: dict[str, Any] = {
@@ -460,20 +471,21 @@ class _Pieces:
 
     def __init__(self) -> None:
         self._text = ""
-        self._given = 0
+        # Characters that were passed on already.
+        self._passed = 0
 
     def add(self, piece: str) -> str:
         self._text += piece
         fence = self._text.rfind("⟦")
         may_be_headline = fence >= 0 and "\n" not in self._text[fence:].rstrip()
         upto = fence if may_be_headline else len(self._text)
-        visible = self._text[self._given : upto]
-        self._given = max(upto, self._given)
+        visible = self._text[self._passed : upto]
+        self._passed = max(upto, self._passed)
         return visible
 
     def rest(self) -> str:
         """Text that was held back and was not a headline after all; the next reply begins."""
         visible = without_headline(self._text)
-        rest = visible[self._given :]
-        self._text, self._given = "", 0
+        rest = visible[self._passed :]
+        self._text, self._passed = "", 0
         return rest

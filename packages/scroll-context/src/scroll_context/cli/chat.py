@@ -24,7 +24,7 @@ from scroll_context.cli.watch import Consent, Screen, Watch
 from scroll_context.errors import ScrollError
 from scroll_context.events import Event, Kind
 from scroll_context.models import Model
-from scroll_context.session.explain import accounts
+from scroll_context.session.accounts import accounts
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.view.headline import without_headline

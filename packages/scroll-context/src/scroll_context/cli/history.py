@@ -382,7 +382,7 @@ def _print_message(position: int, message: "Message", full: bool) -> None:
 
 def _steps(store: "Store", session: str, *, as_json: bool) -> Iterator[str]:
     """The steps of a session, as lines of text or as one JSON document."""
-    from scroll_context.session.explain import trajectory
+    from scroll_context.session.accounts import trajectory
 
     first = next(_events(store, session))
     document = trajectory(_events(store, session), _text_of(store.log), first.task_id or session)

@@ -12,7 +12,7 @@ from scroll_context.cli.output import Command, counted, echo, print_document, pr
 from scroll_context.errors import BadInput, StoreDamaged
 
 if TYPE_CHECKING:
-    from scroll_context.upkeep.integrity import SalvageReport
+    from scroll_context.upkeep.salvage import SalvageReport
 
 
 @click.command(cls=Command)
@@ -96,7 +96,7 @@ def _local(store: Place) -> Path:
 
 
 def _rebuild_log(folder: Path) -> "SalvageReport":
-    from scroll_context.upkeep.integrity import salvage
+    from scroll_context.upkeep.salvage import salvage
 
     with progress("rebuilding the log") as bar:
         return salvage(folder, bar)

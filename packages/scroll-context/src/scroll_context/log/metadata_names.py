@@ -4,7 +4,7 @@ Metadata is open: hosts and imports may record anything there. A name of this ta
 to Scroll, so metadata that an import brings under it is set aside and has no effect (foreign.py).
 A name with `is_structure` describes how the events of a session belong together: an export of a
 store keeps it, and any other file cannot use it. Where a name holds seqs, `seqs` says in which
-form, and a merge changes them to the addresses in the new log (upkeep/merge.py).
+form, and a merge changes them to the addresses in the new log (upkeep/addresses.py).
 
 A test finds names that the code reads and that are missing here.
 """

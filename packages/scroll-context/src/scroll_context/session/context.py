@@ -16,6 +16,7 @@ from scroll_context.contents import EarlierWork, EvictionPlan
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import UNSEARCHABLE, Event, Excerpt, Grant, Kind, Scope
 from scroll_context.models import Model
+from scroll_context.plugins import entry_points
 from scroll_context.session.history import earlier_work
 from scroll_context.store import Store
 from scroll_context.view.eviction import Budget, count_ahead, plan_eviction
@@ -205,12 +206,10 @@ def context_class(name: str) -> type[WindowedContext] | None:
     for context in _OWN:
         if context.name == name:
             return context
-    # Slow to import, and seldom needed.
-    from importlib.metadata import entry_points
-
-    for point in entry_points(group=GROUP, name=name):
-        offered: type[WindowedContext] = point.load()
-        return offered
+    for point in entry_points(GROUP):
+        if point.name == name:
+            offered: type[WindowedContext] = point.load()
+            return offered
     return None
 
 
@@ -221,8 +220,7 @@ def make_context(name: str, read: ReadExcerpt, words: Words | None = None) -> Wi
     """
     chosen = context_class(name)
     if chosen is None:
-        from importlib.metadata import entry_points
-
-        names = sorted({*(context.name for context in _OWN), *entry_points(group=GROUP).names})
-        raise BadInput(f"there is no context {name!r}; choose one of {', '.join(names)}")
+        names = {context.name for context in _OWN}
+        names.update(point.name for point in entry_points(GROUP))
+        raise BadInput(f"there is no context {name!r}; choose one of {', '.join(sorted(names))}")
     return chosen(read, words)

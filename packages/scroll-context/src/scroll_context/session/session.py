@@ -214,8 +214,8 @@ class Session:
                 task_id if task_id == scope.task_id else "",
             )
             recorded = recorded_settings(store, session_id)
-            given = parts.get("options") or SessionOptions()
-            options, withheld = given.over(recorded, confirmed)
+            own_options = parts.get("options") or SessionOptions()
+            options, withheld = own_options.over(recorded, confirmed)
             parts["options"] = replace(options, reach=options.reach or "session")
             session = on_failure.enter_context(cls(store, journal, **parts))
             session.withheld = withheld

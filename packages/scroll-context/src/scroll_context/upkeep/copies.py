@@ -106,16 +106,35 @@ class ErasurePlan:
         `copies` says whether the copies are erased as well, and `possible` whether possible copies
         count as copies.
         """
-        log = self._log
-        chosen = set(self.asked)
+        walk = self._begin_walk(words, possible)
+        snapshots = self._find_copies(walk, progress)
+        for seq in self._parts_recorded_before():
+            self._add_copy(seq, Why.PART)
+        self.possible = walk.possible
+        trail = _Trail(self.asked)
+        if copies:
+            trail = walk.trail
+            self.sessions |= {event.session_id for event in _events(self._log, self.copies)}
+        self.sessions |= set(forks_of(self._log, self.sessions))
+        for event in snapshots:
+            if event.session_id in self.sessions or self._holds_any(event, trail):
+                self._snapshots.append(event)
+                self.snapshots.append(event.seq)
+
+    def _begin_walk(self, words: Collection[str], possible: bool) -> "_Walk":
         needles = Needles(words)
-        for event in _events(log, self.asked):
-            needles.add(log.text_or_preview(event))
+        asked = list(_events(self._log, self.asked))
+        for event in asked:
+            needles.add(self._log.text_or_preview(event))
             needles.add(event.headline)
-        walk = _Walk(log, _events(log, self.asked), needles, possible)
+        return _Walk(self._log, asked, needles, possible)
+
+    def _find_copies(self, walk: "_Walk", progress: Progress | None) -> list[Event]:
+        """Add the copies that a walk through the log finds; the snapshots on its way."""
+        chosen = set(self.asked)
         snapshots: list[Event] = []
-        last = log.last_seq()
-        for event in log.iterate():
+        last = self._log.last_seq()
+        for event in self._log.iterate():
             if progress and event.seq % 1000 == 0:
                 progress(event.seq, last)
             if event.is_erased or event.kind in ABOUT_THE_LOG:
@@ -125,27 +144,13 @@ class ErasurePlan:
                     self.labels[label] = None
             if event.seq in chosen:
                 walk.follow(event)
-                continue
-            if event.kind == Kind.SNAPSHOT:
+            elif event.kind == Kind.SNAPSHOT:
                 snapshots.append(event)
-                continue
-            why = walk.look_at(event)
-            if why is not None:
-                self._add_copy(event.seq, why)
-        for seq in self._parts_recorded_before():
-            self._add_copy(seq, Why.PART)
-        self.possible = walk.possible
-        trail = _Trail(chosen)
-        if copies:
-            trail = walk.trail
-            self.sessions |= {event.session_id for event in _events(log, self.copies)}
-        self.sessions |= set(forks_of(log, self.sessions))
-        self._snapshots = [
-            event
-            for event in snapshots
-            if event.session_id in self.sessions or self._holds_any(event, trail)
-        ]
-        self.snapshots = [event.seq for event in self._snapshots]
+            else:
+                why = walk.look_at(event)
+                if why is not None:
+                    self._add_copy(event.seq, why)
+        return snapshots
 
     def _add_copy(self, seq: int, why: Why) -> None:
         self.copies.append(seq)
@@ -177,12 +182,12 @@ class _Walk:
     """One walk through the log, which decides for each event whether it is a copy."""
 
     def __init__(
-        self, log: EventLog, asked: Iterator[Event], needles: Needles, possible: bool
+        self, log: EventLog, asked: Sequence[Event], needles: Needles, possible: bool
     ) -> None:
         self._log = log
         self._needles = needles
         self._counts_possible = possible
-        self._asked = list(asked)
+        self._asked = asked
         # By session: the first erased event that it may read.
         self._first_within: dict[str, int | None] = {}
         # New values by session.

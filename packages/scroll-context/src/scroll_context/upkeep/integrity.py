@@ -1,37 +1,23 @@
-"""Checking whether a store is intact, and building a new log from a damaged one.
+"""Checking whether a store is intact.
 
 `verify` checks the chain of every row, and every payload against its digest. It reads everything,
-so it is a command and never part of opening. `salvage` builds a new log in which every event keeps
-its address and its hash; the damaged files stay beside it under another name. What could not be
-read, and what reads but no longer matches its hash, is declared in the new log by an event of kind
-`salvage`: `verify` reports it as known, and no gap passes for history.
+so it is a command and never part of opening. Damage that a salvage declared (salvage.py) is
+reported as known.
 """
 
 import bisect
-import contextlib
-import datetime as dt
-import itertools
-import os
-import sqlite3
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from scroll_context.errors import PayloadDamaged, PayloadMissing, StoreDamaged, StoreLocked
-from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Draft, Event, Kind, Progress
-from scroll_context.files import sync_folder
-from scroll_context.log import schema
-from scroll_context.log.chain import GENESIS, breaks, expected
+from scroll_context.errors import PayloadDamaged, PayloadMissing
+from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Event, Kind, Progress
+from scroll_context.log.chain import GENESIS, breaks
 from scroll_context.log.columns import TableRow
 from scroll_context.log.log import EventLog
-from scroll_context.log.pages import PageFile, Place
-from scroll_context.log.payloads import PayloadStore, is_digest
-from scroll_context.log.rows import event_from_row, is_blank, is_unreadable, prepare
-from scroll_context.log.schema import utc_now
-from scroll_context.log.writer import INSERT
+from scroll_context.log.rows import event_from_row, is_blank, is_unreadable
 
 _SPECIAL = ABOUT_THE_LOG | {Kind.SNAPSHOT}
 
@@ -61,12 +47,8 @@ class Verdict(msgspec.Struct, frozen=True):
 def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
     """Walk the chain and the payloads, in one pass; `bad[0]` is the first bad seq."""
     total = log.applied_seq()
-    # Payload digests with their faults; "" for an intact payload.
-    checked: dict[str, str] = {}
+    rows = _Rows(log)
     faults: list[_Fault] = []
-    erased: list[int] = []
-    # Events about the log itself: declared damage, erasures.
-    records: list[Event] = []
     seq, chain, events = 0, GENESIS, 0
     while page := log.rows(seq, sys.maxsize):
         for at, before in breaks(page, seq, chain):
@@ -75,22 +57,9 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
             else:
                 faults.append(_Fault(at, "altered: the row does not match its hash"))
         for row in page:
-            if row.leaf is None and row.payload is None and row.kind not in _SPECIAL:
-                continue
-            if is_unreadable(row):
-                faults.append(_Fault(row.seq, UNREADABLE_ROW))
-            elif row.leaf is not None:
-                erased.append(row.seq)
-                if not is_blank(row):
-                    faults.append(_Fault(row.seq, NOT_BLANK))
-            if row.payload is not None or row.kind in _SPECIAL:
-                for digest in log.payloads.named_by(row.kind, row.content, row.payload):
-                    if digest not in checked:
-                        checked[digest] = _payload_fault(log, digest)
-                    if checked[digest]:
-                        faults.append(_Fault(row.seq, checked[digest]))
-                if row.kind in ABOUT_THE_LOG:
-                    records.append(event_from_row(row))
+            is_plain = row.leaf is None and row.payload is None and row.kind not in _SPECIAL
+            if not is_plain:
+                faults += rows.check(row)
         seq, chain = page[-1].seq, page[-1].chain
         events += len(page)
         if progress:
@@ -98,10 +67,41 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
     issued = log.query("SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'event'")[0][0]
     if issued > seq:
         faults.append(_gap(seq + 1, issued, "missing from the end of the log"))
-    bad, declared = _split_declared(faults, erased, records)
+    bad, declared = _split_declared(faults, rows.erased, rows.about_the_log)
     # Damage can give the chain value any type.
     head = chain.hex() if isinstance(chain, bytes) else ""
-    return Verdict(events, len(checked), head, tuple(bad), tuple(declared))
+    return Verdict(events, len(rows.payload_faults), head, tuple(bad), tuple(declared))
+
+
+class _Rows:
+    """The rows that need more than a look at their hash: erased ones, those with payloads, and
+    events about the log itself.
+    """
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        # By digest; "" for an intact payload.
+        self.payload_faults: dict[str, str] = {}
+        self.erased: list[int] = []
+        # Declared damage, and erasures.
+        self.about_the_log: list[Event] = []
+
+    def check(self, row: TableRow) -> Iterator["_Fault"]:
+        if is_unreadable(row):
+            yield _Fault(row.seq, UNREADABLE_ROW)
+        elif row.leaf is not None:
+            self.erased.append(row.seq)
+            if not is_blank(row):
+                yield _Fault(row.seq, NOT_BLANK)
+        if row.payload is None and row.kind not in _SPECIAL:
+            return
+        for digest in self._log.payloads.named_by(row.kind, row.content, row.payload):
+            if digest not in self.payload_faults:
+                self.payload_faults[digest] = _payload_fault(self._log, digest)
+            if self.payload_faults[digest]:
+                yield _Fault(row.seq, self.payload_faults[digest])
+        if row.kind in ABOUT_THE_LOG:
+            self.about_the_log.append(event_from_row(row))
 
 
 class _Fault(NamedTuple):
@@ -146,12 +146,11 @@ def _split_declared(
     bad: list[tuple[int, str]] = []
     declared: list[tuple[int, str]] = []
     for fault in sorted([*faults, *unexplained, *legible]):
-        is_declared = (
-            fault.what == UNREADABLE_ROW
-            or fault in legible
-            or damage.covers(fault.seq, fault.last or fault.seq)
-        )
-        (declared if is_declared else bad).append((fault.seq, fault.what))
+        is_damage = damage.covers(fault.seq, fault.last or fault.seq)
+        if is_damage or fault.what == UNREADABLE_ROW or fault in legible:
+            declared.append((fault.seq, fault.what))
+        else:
+            bad.append((fault.seq, fault.what))
     return bad, declared
 
 
@@ -164,7 +163,9 @@ def _legible(record: Event, erased: list[int]) -> Iterator[_Fault]:
     if record.kind != Kind.ERASURE or record.session_id != STORE_SESSION:
         return
     spans = spans_in(record.metadata.get("spans"))
-    earlier = Spans((max(1, low), min(high, record.seq - 1)) for low, high in spans)
+    # An erasure concerns events before its own.
+    last = record.seq - 1
+    earlier = Spans((max(1, low), min(high, last)) for low, high in spans)
     count, first = 0, 0
     for low, high in earlier.merged:
         at, end = bisect.bisect_left(erased, low), bisect.bisect_right(erased, high)
@@ -223,176 +224,3 @@ def _payload_fault(log: EventLog, digest: str) -> str:
     except (PayloadMissing, PayloadDamaged) as error:
         return str(error)
     return ""
-
-
-# salvage ------------------------------------------------------------------------------------------
-
-
-class SalvageReport(msgspec.Struct, frozen=True):
-    """The recovered events. Seqs between `lost` bounds, both included, could not be read."""
-
-    recovered: int
-    lost: tuple[tuple[int, int], ...]
-    altered: tuple[int, ...]
-    kept_as: Path
-
-
-def salvage(folder: Path, progress: Progress | None = None) -> SalvageReport:
-    """Replace a damaged log by a new one with every legible event.
-
-    No other process may have the store open.
-    """
-    path = schema.locate(folder)
-    with _alone(path):
-        with contextlib.closing(PageFile(path)) as source:
-            rescue = _Rescue(source, folder, progress)
-            places, issued = rescue.survey()
-            if not places:
-                raise StoreDamaged(
-                    f"nothing in {path} reads as an event; it was left as it is. Restore a backup."
-                )
-            stage = folder / "salvage.new"
-            schema.private_folder(stage)
-            (stage / schema.LOG_NAME).unlink(missing_ok=True)
-            schema.create(stage, lambda database: rescue.copy(database, places, issued))
-        damaged = _swap(path, stage)
-    recovered = len(places) - rescue.illegible
-    return SalvageReport(recovered, rescue.lost, tuple(rescue.altered), damaged)
-
-
-class _Rescue:
-    """A running salvage: where rows lie, and their faults."""
-
-    def __init__(self, source: PageFile, folder: Path, progress: Progress | None) -> None:
-        self.source = source
-        self.payloads = PayloadStore(folder / "payloads")
-        self.progress = progress
-        self.lost: tuple[tuple[int, int], ...] = ()
-        self.altered: list[int] = []
-        self.illegible = 0
-        # The chores of an erasure that was cut short.
-        self.chores: list[str] = []
-
-    def survey(self) -> tuple[dict[int, list[Place]], int]:
-        """Where each seq can be read, and the newest seq that was ever assigned."""
-        places: dict[int, list[Place]] = {}
-        issued, total = 0, self.source.count
-        for number in range(1, total + 1):
-            for place, seq in self.source.cells(number):
-                places.setdefault(seq, []).append(place)
-            for name, value in self.source.pairs(number):
-                if name == "event" and isinstance(value, int):
-                    issued = max(issued, value)
-                elif value == "" and (name == "clean" or is_digest(name.removeprefix("payload "))):
-                    self.chores.append(name)
-            if self.progress and number % 256 == 0:
-                self.progress(number, 2 * total)
-        return places, max([issued, *places])
-
-    def copy(
-        self, database: sqlite3.Connection, places: dict[int, list[Place]], issued: int
-    ) -> None:
-        previous, chain, done = 0, GENESIS, 0
-        lost: list[tuple[int, int]] = []
-        database.execute("BEGIN IMMEDIATE")
-        for seq in sorted(places):
-            row, is_intact = self._legible(places[seq], chain if seq == previous + 1 else None)
-            if row is None or not _insert(database, row):
-                self.illegible += 1
-                continue
-            if not is_intact:
-                self.altered.append(seq)
-            if seq != previous + 1:
-                lost.append((previous + 1, seq - 1))
-            previous, chain = seq, row.chain
-            done += 1
-            if self.progress and done % 1000 == 0:
-                self.progress(len(places) + done, 2 * len(places))
-        if issued > previous:
-            lost.append((previous + 1, issued))
-        self.lost = tuple(lost)
-        self._declare(database, issued + 1, chain)
-        database.executemany(
-            "INSERT OR IGNORE INTO chore VALUES (?, '')", [(name,) for name in self.chores]
-        )
-        database.execute("COMMIT")
-
-    def _legible(self, places: list[Place], chain: bytes | None) -> tuple[TableRow | None, bool]:
-        """The copy of a row that its hash confirms, else any copy that decodes.
-
-        Also returns whether the hash confirms it.
-        """
-        fallback: TableRow | None = None
-        # With "replace", a bad bit does not cost a complete text.
-        for place, errors in itertools.product(places, ("strict", "replace")):
-            try:
-                row = self.source.row(place, errors)
-            except (IndexError, ValueError):
-                continue
-            if errors == "strict" and (chain is None or expected(chain, row) == row.chain):
-                return row, True
-            fallback = row
-        return fallback, False
-
-    def _declare(self, database: sqlite3.Connection, seq: int, chain: bytes) -> None:
-        missing = sum(last - first + 1 for first, last in self.lost)
-        draft = Draft(
-            kind=Kind.SALVAGE,
-            content=(
-                f"this log was salvaged: {missing} events could not be read, "
-                f"{len(self.altered)} are altered"
-            ),
-            metadata={"lost": self.lost, "altered": self.altered},
-        )
-        database.execute(INSERT, prepare(draft, utc_now(), self.payloads).at(seq, chain))
-
-
-def _insert(database: sqlite3.Connection, row: TableRow) -> bool:
-    """Insert a row if the table accepts it. Returns whether it did.
-
-    Damage can turn a text into a number, or a source key into that of another event.
-    """
-    try:
-        database.execute(INSERT, row)
-    except sqlite3.IntegrityError:
-        return False
-    return True
-
-
-@contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Keep other processes out during the salvage, as far as SQLite can still lock the file."""
-    with schema.Translated(path):
-        database = sqlite3.connect(path, timeout=0, isolation_level=None)
-    try:
-        database.execute("PRAGMA locking_mode = EXCLUSIVE")
-        with contextlib.suppress(sqlite3.DatabaseError):
-            try:
-                database.execute("BEGIN EXCLUSIVE")
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
-                    raise StoreLocked(
-                        f"{path} is in use; nothing was changed. Stop its other users first."
-                    ) from error
-        yield
-    finally:
-        database.close()
-
-
-def _swap(path: Path, stage: Path) -> Path:
-    """Put the new log in place. Returns the new name of the damaged one.
-
-    The old files get their second name first, so that they exist at every moment.
-    """
-    damaged = path.with_name(f"{path.name}.damaged-{dt.datetime.now():%Y%m%d-%H%M%S-%f}")
-    for suffix in ("", "-wal"):
-        old = path.with_name(path.name + suffix)
-        if old.exists():
-            os.link(old, damaged.with_name(damaged.name + suffix))
-    # A stale WAL must never meet the new file.
-    for suffix in ("-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    os.replace(stage / schema.LOG_NAME, path)
-    stage.rmdir()
-    sync_folder(path.parent)
-    return damaged

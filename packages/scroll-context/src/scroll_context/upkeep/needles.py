@@ -68,11 +68,14 @@ class Needles:
     def add(self, text: str) -> None:
         """Search for a text of an event that is erased."""
         text = text.strip()
-        if len(text) < (SHORTEST if any(map(str.isdigit, text)) else SHORTEST_PLAIN):
+        has_digit = any(map(str.isdigit, text))
+        if len(text) < (SHORTEST if has_digit else SHORTEST_PLAIN):
             return
         if len(text) <= LONGEST and len(self._parts) < 3 * MOST_TEXTS:
             self._parts.update(_forms(text))
-        self._lines.update(line for line in map(str.strip, text.splitlines()) if len(line) >= LINE)
+        for line in map(str.strip, text.splitlines()):
+            if len(line) >= LINE:
+                self._lines.add(line)
 
     def has_word(self, text: str) -> bool:
         """Whether a text has one of the words."""
@@ -123,7 +126,9 @@ def is_too_short(word: str) -> bool:
 def _word(text: str) -> _Word:
     plain = tokenize.normal(text)
     tokens = tokenize.words(plain)
-    stem = (tokenize.stem(tokens[0]) or tokens[0]) if tokens else ""
+    stem = ""
+    if tokens:
+        stem = tokenize.stem(tokens[0]) or tokens[0]
     # "study" and "studies" share "stud", not the stem "studi".
     start = stem[: max(3, len(stem) - 1)]
     runs = tuple(run.casefold() for run in tokenize.runs(plain))
@@ -132,20 +137,29 @@ def _word(text: str) -> _Word:
 
 def _stems(text: str) -> str:
     """The words of normal text by their stems, between spaces."""
-    return f" {' '.join(tokenize.stem(word) or word for word in tokenize.words(text))} "
+    stems = [tokenize.stem(word) or word for word in tokenize.words(text)]
+    return f" {' '.join(stems)} "
 
 
 def _forms(text: str) -> set[str]:
-    """A text as it is, and as it stands inside JSON."""
-    return {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
+    """A text as it is, and as it stands inside JSON, between the quotes."""
+    in_ascii = json.dumps(text)
+    in_utf8 = json.dumps(text, ensure_ascii=False)
+    return {text, in_ascii[1:-1], in_utf8[1:-1]}
 
 
 def _unescaped(text: str) -> str:
     """A text with the escapes of JSON resolved: it may be JSON, or hold some."""
     if "\\" not in text:
         return text
-    plain = _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else "\n", text)
+    plain = _ESCAPE.sub(_character, text)
     return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _character(escape: re.Match[str]) -> str:
+    """The character that an escape of JSON stands for; a line break for those without a number."""
+    number = escape[1]
+    return chr(int(number, 16)) if number else "\n"
 
 
 def values(text: str) -> set[str]:
