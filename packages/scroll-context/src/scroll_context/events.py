@@ -5,7 +5,7 @@ address. Both are immutable. Kinds are open text, because imported histories bri
 ones Scroll itself writes are named in `Kind`. This module holds values only: no disk, no clock.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
@@ -292,6 +292,20 @@ def packed_seqs(seqs: Iterable[int], most: int) -> list[int | list[int]]:
     starts = [0, *sorted(widest_first[: most - 1])]
     ends = [*(at - 1 for at in starts[1:]), len(ordered) - 1]
     return [[ordered[start], ordered[end]] for start, end in zip(starts, ends, strict=True)]
+
+
+def source_facts(name: str, seqs: Collection[int], most: int, *, unknown: bool) -> dict[str, Any]:
+    """Metadata that says which events something was made from.
+
+    `name` gets their seqs, packed; `unknown` is set if it was made from others too, which cannot be
+    named.
+    """
+    facts: dict[str, Any] = {}
+    if seqs:
+        facts[name] = packed_seqs(seqs, most)
+    if unknown:
+        facts["unknown"] = True
+    return facts
 
 
 def unpacked_seqs(entries: object) -> Iterator[tuple[int, int]]:

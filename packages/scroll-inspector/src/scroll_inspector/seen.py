@@ -1,6 +1,6 @@
 """What the model saw: a request message by message, and its difference from the request before.
 
-Everything here is made of two replayed views (session/explain.py), so it is what was sent and not a
+Everything here is made of two replayed views (session/past.py), so it is what was sent and not a
 guess. A message is cut into pieces (pieces.py), and a piece is known by its event, so it can be
 found again in the request before. A piece that only one of the two requests has was added or has
 left, and the eviction plans between them say why.

@@ -293,12 +293,14 @@ def _message(
     if number is None:
         events = pieces(raw, key, tool_names)
     else:
-        events = tuple(
-            Piece(replace(piece.draft, session_id=f"{session}-{number}"), piece.attachment)
-            for piece in pieces(raw, f"{key}~{number}", tool_names)
-        )
+        events = pieces(raw, f"{key}~{number}", tool_names)
+        events = tuple(_in_session(piece, f"{session}-{number}") for piece in events)
     for piece in events:
         check_foreign(piece.draft)
     if raw.key:
         events = layout.mark_echoes(events)
     return Imported(raw.line, session, key, events, raw.offset, shape, raw.is_last)
+
+
+def _in_session(piece: Piece, session_id: str) -> Piece:
+    return Piece(replace(piece.draft, session_id=session_id), piece.attachment)

@@ -209,7 +209,8 @@ def number(message: dict[str, Any], field: str) -> int | None:
         return None
     if isinstance(value, str) and re.fullmatch(r"-?\d{1,19}", value, re.ASCII):
         value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not -(1 << 63) <= value < 1 << 63:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if not is_number or not -(1 << 63) <= value < 1 << 63:
         raise BadInput(f"{field} must be a whole number, not {_kind_of(value)}")
     return value
 

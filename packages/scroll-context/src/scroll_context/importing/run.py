@@ -454,8 +454,16 @@ def _is_begun_by(log: EventLog, session_id: str, keys: set[str]) -> bool:
     rows = log.query(_KEYS, [session_id, f"{ERASED_KEY}%"])
     if not rows:
         return True
-    first, *others = ((key or "").rpartition(":")[0].partition("~")[0] for (key,) in rows)
+    first, *others = [_key_of_message(key or "") for (key,) in rows]
     return first in keys and all(key in keys for key in others if key.startswith(IMPORTED))
+
+
+def _key_of_message(source_key: str) -> str:
+    """The key of the message that an event is a piece of, without the number of a renamed
+    session.
+    """
+    message_key, _, _piece = source_key.rpartition(":")
+    return message_key.partition("~")[0]
 
 
 def numbered(session_id: str, number: int | None) -> str:

@@ -109,11 +109,10 @@ def _langchain(name: str, value: dict[str, Any]) -> dict[str, Any]:
             "kind": META,
             "content": f"[the message {records.text(value, 'id')} was removed]",
         }
-    message = {
-        field: item
-        for field, item in value.items()
-        if field not in ("type", "tool_calls", "lc") and item
-    }
+    message = {}
+    for field, item in value.items():
+        if item and field not in ("type", "tool_calls", "lc"):
+            message[field] = item
     message["role"] = _LANGCHAIN.get(kind) or records.text(value, "role") or kind
     content = value.get("content")
     calls = value.get("tool_calls")
@@ -161,10 +160,10 @@ def messages_in(value: Any) -> tuple[dict[str, Any], list[Any]] | None:
         return {}, state["messages"]
     choices = value.get("choices")
     if isinstance(choices, list):
-        objects = [choice for choice in choices if isinstance(choice, dict)]
-        replies = [
-            choice["message"] for choice in objects if isinstance(choice.get("message"), dict)
-        ]
+        replies = []
+        for choice in choices:
+            if isinstance(choice, dict) and isinstance(choice.get("message"), dict):
+                replies.append(choice["message"])
         return records.fields(value, id="id", model="model", created_at="created"), replies
     output = value.get("output")
     if value.get("object") == "response" and isinstance(output, list):

@@ -139,15 +139,14 @@ def files_of(path: Path) -> list[Path]:
         return [path]
     if any(importer.recognise_folder(path) for importer in importers()):
         return [path]
-    files = [
-        file
-        for file in sorted(plain_files_below(path))
-        if not any(part.startswith(".") for part in file.relative_to(path).parts)
-        and file.suffix.lower() in _READ.union(_PACKED)
-        and file.stat().st_size
-    ]
+    suffixes = _READ.union(_PACKED)
+    files = []
+    for file in sorted(plain_files_below(path)):
+        is_hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
+        if not is_hidden and file.suffix.lower() in suffixes and file.stat().st_size:
+            files.append(file)
     if not files:
-        kinds = ", ".join(sorted(_READ.union(_PACKED)))
+        kinds = ", ".join(sorted(suffixes))
         raise BadInput(f"{path}: there is no file in it that could hold messages ({kinds})")
     return files
 

@@ -303,11 +303,11 @@ def messages_in_document(path: Path, labels: Labels) -> Iterator[RawMessage | Fa
             continue
         is_only = not raw.where
         placed = raw.value.get("messages") if is_only and isinstance(raw.value, dict) else None
-        if isinstance(placed, list) and "role" not in raw.value:
-            about = {field: value for field, value in raw.value.items() if field != "messages"}
-            yield from _conversation(raw, about, placed, None)
-            continue
         if isinstance(placed, list):
+            if "role" not in raw.value:
+                fields = {name: value for name, value in raw.value.items() if name != "messages"}
+                yield from _conversation(raw, fields, placed, None)
+                continue
             # It is a message with a field of that name.
             messages = [message for _, message in placed]
             raw = replace(raw, value={**raw.value, "messages": messages})
@@ -324,28 +324,28 @@ def _messages(raw: RawMessage, names_so_far: Counter[str] | None) -> Iterator[Ra
     if conversation is None:
         yield raw
     else:
-        about, messages = conversation
+        fields, messages = conversation
         placed = [(raw.line, message) for message in messages]
-        yield from _conversation(raw, about, placed, names_so_far)
+        yield from _conversation(raw, fields, placed, names_so_far)
 
 
 def _conversation(
     raw: RawMessage,
-    about: dict[str, Any],
+    fields: dict[str, Any],
     messages: list[Placed],
     names_so_far: Counter[str] | None,
 ) -> Iterator[RawMessage | Fault]:
-    """The messages of one conversation.
+    """The messages of one conversation, whose other fields are `fields`.
 
     `names_so_far` counts the names of conversations in the file. Without it, the file is this
     conversation, and an unnamed conversation gets the name of the file.
     """
     labels = raw.labels
-    system = about.pop("system", None)
+    system = fields.pop("system", None)
     if system is not None:
         messages = [(raw.line, {"role": "system", "content": system}), *messages]
     try:
-        names = (records.text(about, field) for field in _NAMES_OF_A_SESSION)
+        names = (records.text(fields, name) for name in _NAMES_OF_A_SESSION)
         session_id = next(filter(None, names), "")
         if not session_id:
             session_id = labels.session_id
@@ -353,16 +353,16 @@ def _conversation(
                 session_id = _name(messages, session_id, names_so_far)
         labels = Labels(
             session_id=session_id,
-            agent_id=records.text(about, "agent_id") or labels.agent_id,
-            task_id=records.text(about, "task_id") or labels.task_id,
-            kind=records.text(about, "kind") or labels.kind,
-            created_at=records.time(about) or labels.created_at,
+            agent_id=records.text(fields, "agent_id") or labels.agent_id,
+            task_id=records.text(fields, "task_id") or labels.task_id,
+            kind=records.text(fields, "kind") or labels.kind,
+            created_at=records.time(fields) or labels.created_at,
         )
     except records.MALFORMED as error:
         yield replace(raw, where="").fault(error)
         return
     for number, (line, message) in enumerate(messages, 1):
-        shared = about if number == 1 else {}
+        shared = fields if number == 1 else {}
         yield RawMessage(line, message, labels, f"message {number}", shared, raw.offset)
 
 

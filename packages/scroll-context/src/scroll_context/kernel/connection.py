@@ -301,10 +301,10 @@ class Broker:
                 thread.join(max(0.0, deadline - time.monotonic()))
 
     def _work(self) -> None:
-        while (task := self._queue.get()) is not None:
+        for ident, call in iter(self._queue.get, None):
             try:
-                with task[1].work.until_sent:
-                    self._run(*task)
+                with call.work.until_sent:
+                    self._run(ident, call)
             # A call without an answer would hold its cell forever, so any error, such as too
             # little memory, ends the process. The thread that reads from the process sees the end.
             except BaseException:  # noqa: BLE001

@@ -189,7 +189,7 @@ class Kernel:
         return self._names.cells_behind(source, text_of)
 
     def cells_behind_list(self) -> tuple[int, ...]:
-        """The events of the cells that made the variables which the newest digest lists."""
+        """The events of the cells that made the variables in the newest variable list."""
         return self._names.made_by(self._names.listed)
 
     def known_variables(self) -> tuple[Variable, ...]:

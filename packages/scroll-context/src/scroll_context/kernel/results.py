@@ -329,7 +329,8 @@ def without_repeats(text: str) -> str:
     if "\n" not in text:
         return text
     lines: list[str] = []
-    for line, run in groupby(text.split("\n"), key=lambda line: line if line.strip() else ""):
+    printed = ["" if line.isspace() else line for line in text.split("\n")]
+    for line, run in groupby(printed):
         count = sum(1 for _ in run)
         if not line:
             lines += [""] * min(count, 2)

@@ -89,12 +89,10 @@ def history(messages: Sequence[Message], provider: str) -> list[foreign.ModelMes
         if is_reply:
             out.extend(_response(message, provider) for message in group)
         else:
-            marks = provider in TAKES_CACHE_POINTS
-            out.append(
-                foreign.ModelRequest(
-                    parts=[part for m in group for part in _request_parts(m, marks)]
-                )
-            )
+            parts: list[foreign.ModelRequestPart] = []
+            for message in group:
+                parts += _request_parts(message, provider in TAKES_CACHE_POINTS)
+            out.append(foreign.ModelRequest(parts=parts))
     return out
 
 
@@ -118,7 +116,8 @@ def reply(response: foreign.ModelResponse, *, cost: float | None = None) -> Repl
             calls.append(call)
             if part.id:
                 item_ids[call.id] = part.id
-    text += tags.finish() or _unicode(str((response.provider_details or {}).get("refusal", "")))
+    refusal = (response.provider_details or {}).get("refusal", "")
+    text += tags.finish() or _unicode(str(refusal))
     thinking.extend(
         Thinking(text=block, provider=provider, opaque={"id": IN_TAGS}) for block in tags.thinking
     )

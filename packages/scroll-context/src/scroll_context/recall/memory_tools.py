@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 from scroll_context.errors import BadInput
-from scroll_context.events import packed_seqs
+from scroll_context.events import source_facts
 from scroll_context.messages import ToolSpec
 from scroll_context.recall.memory import Memory
 from scroll_context.recall.reader import WHOLE_TEXT
@@ -303,12 +303,7 @@ def _origin(answer: Any) -> dict[str, Any]:
     """
     rows = answer["rows"]
     seqs = [row["seq"] for row in rows if isinstance(row.get("seq"), int)]
-    facts: dict[str, Any] = {}
-    if seqs:
-        facts["seqs"] = packed_seqs(seqs, MAX_ROWS)
-    if len(seqs) < len(rows):
-        facts["unknown"] = True
-    return facts
+    return source_facts("seqs", seqs, MAX_ROWS, unknown=len(seqs) < len(rows))
 
 
 def _answer(rows: list[dict[str, Any]], note: str) -> dict[str, Any]:

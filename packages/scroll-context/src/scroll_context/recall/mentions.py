@@ -104,7 +104,8 @@ class MentionMethods:
         label = f"{clip(text, 80)!r} within reach"
         if selected != NO_FILTERS:
             label += " and these filters"
-        note = _grep_note(label, len(rows), total, repeats, rows[-1]["seq"] if rows else 0, scan)
+        last = rows[-1]["seq"] if rows else 0
+        note = _grep_note(label, len(rows), total, repeats, last, scan)
         return Answer(rows, note, truncated=len(rows) < total)
 
     def _match_rows(self, matches: list[GrepMatch]) -> list[Row]:

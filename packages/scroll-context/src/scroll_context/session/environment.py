@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from scroll_context.errors import LimitReached
-from scroll_context.events import Event, packed_seqs
+from scroll_context.events import Event, source_facts
 from scroll_context.jail.spec import JailSpec
 from scroll_context.kernel.connection import MOST_SEQS
 from scroll_context.kernel.kernel import Kernel, KernelOptions
@@ -35,7 +35,7 @@ MOST_GIVEN = 100
 """Entries in what a call records of the events that its cell was given before it."""
 
 
-class _GivenEvents:
+class _EventsGiven:
     """The events that the running cell was given so far: its next call may be made from them."""
 
     def __init__(self) -> None:
@@ -53,13 +53,8 @@ class _GivenEvents:
 
     def so_far(self) -> dict[str, Any]:
         """The metadata of a call's event about them."""
-        facts: dict[str, Any] = {}
         with self._lock:
-            if self._seqs:
-                facts["seqs"] = packed_seqs(self._seqs, MOST_GIVEN)
-            if self._unknown:
-                facts["unknown"] = True
-        return facts
+            return source_facts("seqs", self._seqs, MOST_GIVEN, unknown=self._unknown)
 
 
 class Environment:
@@ -87,7 +82,7 @@ class Environment:
         self.actions = actions
         self._cell_seq = 0
         self._cell_over = threading.Event()
-        self._given = _GivenEvents()
+        self._given = _EventsGiven()
         options = options or KernelOptions()
         self._call_seconds = options.call_seconds
         blobs = Blobs(journal.log.payloads)
@@ -130,7 +125,7 @@ class Environment:
         """
         self.variables.wait_for_save()
         self._cell_seq = cell.seq
-        self._given = _GivenEvents()
+        self._given = _EventsGiven()
         self.memory.begin_cell()
         self.variables.list_again()
         self._cell_over = threading.Event()
@@ -175,7 +170,7 @@ class Environment:
 
         The name and the arguments are whatever the kernel process sent.
         """
-        given = self._given
+        events = self._given
         kind, _, name = call.capability.partition(".")
         if not call.cell and kind in ("tools", "ask"):
             # These answer the running cell only. Reading history and payloads is harmless.
@@ -189,22 +184,22 @@ class Environment:
                 call.kwargs,
                 cell_seq=self._cell_seq,
                 deadline=call.deadline,
-                given=given.so_far(),
+                given=events.so_far(),
                 work=call.work,
             )
             return CapabilityResult(outcome.for_cell(), (outcome.result_seq,))
-        result = self._read(call, kind, given)
-        given.add(result)
+        result = self._read(call, kind, events)
+        events.add(result)
         return result
 
-    def _read(self, call: CapabilityCall, kind: str, given: _GivenEvents) -> CapabilityResult:
+    def _read(self, call: CapabilityCall, kind: str, events: _EventsGiven) -> CapabilityResult:
         if kind == "payload" or (kind == "ms" and self.actions.ms):
             return self.memory.answer(call)
         methods: Mapping[str, Callable[..., CapabilityResult]] = {}
         if kind == "ask" and self.ask is not None:
             if call.work.is_over:
                 raise LimitReached("the cell that asked this has ended; nothing was asked")
-            methods = self.ask.methods(self._cell_seq, self._cell_over, given.so_far())
+            methods = self.ask.methods(self._cell_seq, self._cell_over, events.so_far())
         if call.capability not in methods:
             raise NameError(f"the host offers no capability {call.capability!r}")
         return methods[call.capability](*call.args, **call.kwargs)

@@ -235,7 +235,8 @@ class _Checkpoints:
             context.add(event)
             count += 1
             last_measured, _ = self.index_sizes[-1]
-            if event.kind in (Kind.EVICTION, Kind.SESSION) and event.seq > last_measured:
+            changes_index = event.kind in (Kind.EVICTION, Kind.RETRACTION, Kind.SESSION)
+            if changes_index and event.seq > last_measured:
                 self.index_sizes.append((event.seq, context.view.index.tokens))
             if count >= len(self._checkpoints) * EVERY + EVERY:
                 self._checkpoints.append(_Checkpoint(event.seq, count, _copied(context)))

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from scroll_context.contents import Snapshot, SnapshotVariable
 from scroll_context.errors import BadInput, ScrollError
-from scroll_context.events import Event, Kind, packed_seqs
+from scroll_context.events import Event, Kind, source_facts
 from scroll_context.kernel.kernel import Kernel
 from scroll_context.kernel.results import MAX_SEQS, UNKNOWN_SEQ, Loss, Manifest, RestoreReport
 from scroll_context.log.journal import Journal
@@ -189,9 +189,4 @@ class SessionVariables:
 def made_from(cells: Collection[int]) -> dict[str, Any]:
     """The metadata of an event about the cells that made its values."""
     seqs = [seq for seq in cells if seq != UNKNOWN_SEQ]
-    facts: dict[str, Any] = {}
-    if seqs:
-        facts["made_from"] = packed_seqs(seqs, MAX_SEQS)
-    if len(seqs) < len(cells):
-        facts["unknown"] = True
-    return facts
+    return source_facts("made_from", seqs, MAX_SEQS, unknown=UNKNOWN_SEQ in cells)

@@ -31,13 +31,15 @@ class Wire:
 
     def receive(self) -> Query | None:
         """The next query; None when the host has ended, or sent nothing for as long as it may."""
-        while (frame := self._reader.take()) is None:
+        frame = self._reader.take()
+        while frame is None:
             if not self._poll.poll(self._limits.idle * 1000):
                 return None
             try:
                 self._reader.receive()
             except (EOFError, OSError):
                 return None
+            frame = self._reader.take()
         return self._decoder.decode(frame)
 
     def send(self, message: msgspec.Struct) -> None:
@@ -63,7 +65,7 @@ def serve(sock: socket.socket, settings: bytes) -> None:
         if wire.receive() is not None:
             wire.send(failed_to_open(error))
         return
-    while (query := wire.receive()) is not None:
+    for query in iter(wire.receive, None):
         result = answer(window, query, lambda: wire.send(Ready()))
         try:
             wire.send(result)

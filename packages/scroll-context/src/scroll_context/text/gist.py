@@ -105,7 +105,8 @@ def _choose(
     room = chars
 
     def score(sentence: _Sentence) -> tuple[float, int]:
-        worth = sum(weights[word] for word in sentence.stems) / math.sqrt(len(sentence.stems) + 4)
+        weight = sum(weights[word] for word in sentence.stems)
+        worth = weight / math.sqrt(len(sentence.stems) + 4)
         facts = min(3, len(_FACT.findall(sentence.text)))
         preference = 3 if favour & sentence.stems else 1
         return worth * (1 + 0.15 * facts) * preference, -sentence.order
@@ -132,7 +133,9 @@ def _choose(
             room -= size
             if size:
                 break
-    rest = [sentence for part in parts for sentence in part]
+    rest: list[_Sentence] = []
+    for part in parts:
+        rest += part
     for sentence in sorted(rest, key=score, reverse=True):
         if room < SHORTEST + SEQ:
             break

@@ -27,18 +27,21 @@ def check_values(text: str, most: int = MOST_VALUES) -> None:
     """Raise TooManyValues for a JSON text of more than about so many values."""
     if sum(map(text.count, ",[{")) <= most:
         return
-    count, at = 0, 0
-    while (mark := _MARKS.search(text, at)) is not None:
-        at = mark.end()
-        if mark[0] != '"':
+    count = 0
+    mark = _MARKS.search(text)
+    while mark is not None:
+        behind = mark.end()
+        if mark[0] == '"':
+            string = _STRING.match(text, mark.start())
+            if string is None:
+                # The string has no end. The parser says so, and builds nothing behind it.
+                return
+            behind = string.end()
+        else:
             count += 1
             if count > most:
                 raise TooManyValues(f"more than {most:,} values in one text; this is not a message")
-        elif (string := _STRING.match(text, mark.start())) is not None:
-            at = string.end()
-        else:
-            # The string has no end. The parser says so, and builds nothing behind it.
-            return
+        mark = _MARKS.search(text, behind)
 
 
 def check_line(line: bytes) -> None:

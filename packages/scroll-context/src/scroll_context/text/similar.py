@@ -77,7 +77,10 @@ class Folder:
         """The number of the group that a text belongs to, and whether it is the first of it."""
         new = _Text(text[:READ])
         bands = sorted(new.shingles)[:BANDS]
-        for group in sorted({group for band in bands for group in self._by_band.get(band, ())}):
+        candidates: set[int] = set()
+        for band in bands:
+            candidates.update(self._by_band.get(band, ()))
+        for group in sorted(candidates):
             if new.repeats(self._groups[group]):
                 return group, False
         self._groups.append(new)
@@ -96,9 +99,9 @@ class Repeats:
         """Whether an earlier text was nearly the same; else this one is remembered."""
         new = _Text(text)
         place = int(math.log(len(text) + 1) / _LENGTH_STEP)
-        near = [
-            other for at in (place - 1, place, place + 1) for other in self._by_length.get(at, ())
-        ]
+        near: list[_Text] = []
+        for length in (place - 1, place, place + 1):
+            near += self._by_length.get(length, ())
         if near:
             middle = len(text) // 2
             begin, inside, end = text[:GLANCE], text[middle : middle + GLANCE], text[-GLANCE:]

@@ -9,7 +9,7 @@ can still be searched for, a false one would stand in every request.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -63,12 +63,12 @@ def standing(turns: Iterable[tuple[int, str]], least: int = INSTRUCTION) -> list
     With `least` 1, preferences and decisions too. A sentence that a later one repeats or
     contradicts is left out: the newest holds.
     """
-    return newest(
-        (seq, statement.text)
-        for seq, text in turns
-        for statement in statements(text)
-        if statement.level >= least
-    )
+    texts: list[tuple[int, str]] = []
+    for seq, text in turns:
+        for statement in statements(text):
+            if statement.level >= least:
+                texts.append((seq, statement.text))
+    return newest(texts)
 
 
 def newest(items: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
@@ -78,7 +78,7 @@ def newest(items: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
     for number, (seq, sentence) in enumerate(items):
         check_work()
         subject = _subject(sentence)
-        for other in sorted({other for word in subject for other in by_word.get(word, ())}):
+        for other in _sharing_a_word(subject, by_word):
             old = holding[other][2]
             if _overlap(subject, old) >= SAME_SUBJECT:
                 del holding[other]
@@ -88,6 +88,14 @@ def newest(items: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
         for word in subject:
             by_word.setdefault(word, set()).add(number)
     return [(seq, sentence) for seq, sentence, _ in holding.values()]
+
+
+def _sharing_a_word(subject: frozenset[str], by_word: Mapping[str, Collection[int]]) -> list[int]:
+    """The numbers of earlier sentences that have a word of a subject, in order."""
+    numbers: set[int] = set()
+    for word in subject:
+        numbers.update(by_word.get(word, ()))
+    return sorted(numbers)
 
 
 class Standing(NamedTuple):
@@ -111,7 +119,7 @@ def by_subject(items: Iterable[tuple[int, Statement]]) -> list[list[Standing]]:
     by_word: dict[str, list[int]] = {}
     for number, subject in enumerate(subjects):
         check_work()
-        for other in sorted({other for word in subject for other in by_word.get(word, ())}):
+        for other in _sharing_a_word(subject, by_word):
             overlap = _overlap(subject, subjects[other])
             if overlap < RELATED_SUBJECT:
                 continue

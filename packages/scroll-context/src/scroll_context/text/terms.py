@@ -501,7 +501,9 @@ def title(turns: Iterable[str], terms: Sequence[str] = (), chars: int = TITLE) -
     It is the sentence of the first turns that has most of the session's terms, from its first word
     with a meaning on: "I'm trying to understand how the heat equation …" becomes "heat equation …".
     """
-    term_roots = {stem(word) for term in terms for word in words(term)}
+    term_roots: set[str] = set()
+    for term in terms:
+        term_roots.update(stem(word) for word in words(term))
     # Every form of a word begins like this: story, stories.
     beginnings = {root.removesuffix("y") for root in term_roots}
     best, best_score = "", 0.0

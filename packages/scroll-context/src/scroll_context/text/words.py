@@ -95,9 +95,17 @@ def _singular(word: str) -> str:
 
 def words_of(query: str) -> re.Pattern[str]:
     """A pattern for the words of a query in a text, with any ending."""
-    words = [word for word in re.findall(r"\w+", query) if word not in ("AND", "OR", "NOT")]
-    stems = [re.escape(word if len(word) < 5 else word[: max(4, len(word) - 2)]) for word in words]
-    return re.compile(rf"\b(?:{'|'.join(stems)})\w*" if stems else r"(?!)", re.IGNORECASE)
+    beginnings = []
+    for word in re.findall(r"\w+", query):
+        if word in ("AND", "OR", "NOT"):
+            continue
+        if len(word) >= 5:
+            word = word[: max(4, len(word) - 2)]
+        beginnings.append(re.escape(word))
+    if not beginnings:
+        # It matches nothing.
+        return re.compile(r"(?!)")
+    return re.compile(rf"\b(?:{'|'.join(beginnings)})\w*", re.IGNORECASE)
 
 
 # running text -------------------------------------------------------------------------------------

@@ -210,8 +210,10 @@ class Ask:
             # Daemon threads let the process end while a model does not answer.
             threading.Thread(target=work, name=f"scroll-ask-{number}", daemon=True).start()
         answers = [future.result() for future in futures]
-        seqs = tuple(seq for answer in answers for seq in answer.seqs)
-        return CapabilityResult([answer.value for answer in answers], seqs)
+        seqs: list[int] = []
+        for answer in answers:
+            seqs += answer.seqs
+        return CapabilityResult([answer.value for answer in answers], tuple(seqs))
 
     def _spend(self) -> None:
         self._journal.require_room()

@@ -172,16 +172,13 @@ class Toolbox:
             head.insert(0, _EFFECTS)
             if self._confirm is not None:
                 head.insert(1, _ASKED)
-        lines = [tool.line() for tool in tools]
-        headers = [tool.line(described=False) for tool in tools]
-        levels = (
-            (min(limit, STUB_CHARS), "\n\n", ["\n".join(head), *(tool.stub for tool in tools)]),
-            (limit, "\n", [*head, _HELP, *lines]),
-            (limit, "\n", [*head, _HELP, *headers]),
-        )
-        for most, between, parts in levels:
-            text = between.join(parts)
-            if len(text) <= most:
+        stubs = "\n\n".join(["\n".join(head), *[tool.stub for tool in tools]])
+        if len(stubs) <= min(limit, STUB_CHARS):
+            return stubs
+        for is_described in (True, False):
+            lines = [tool.line(is_described) for tool in tools]
+            text = "\n".join([*head, _HELP, *lines])
+            if len(text) <= limit:
                 return text
         return brief_doc(", ".join(tool.name for tool in tools), lines=1, chars=limit - 2)
 

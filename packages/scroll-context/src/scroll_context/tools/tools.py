@@ -280,9 +280,8 @@ class Tool(Generic[P, R]):
     def stub(self) -> str:
         """The function as the prompt shows it."""
         annotations = [parameter.annotation for parameter in self.signature.parameters.values()]
-        required = {
-            name: part.get("required", []) for name, part in self.schema.get("$defs", {}).items()
-        }
+        definitions = self.schema.get("$defs", {})
+        required = {name: part.get("required", []) for name, part in definitions.items()}
         spelt = shapes([*annotations, self.signature.return_annotation], required)
         return stub_text(self.header, self.doc, spelt, self.remarks)
 
