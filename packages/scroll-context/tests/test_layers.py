@@ -43,6 +43,7 @@ VALUES = {
     "plugins",
     "projects",
     "known_projects",
+    "locks",
 }
 LOG = VALUES | {"log"}
 STORE = LOG | {"search", "sql", "upkeep", "store"}

@@ -25,7 +25,7 @@ import time
 from typing import Any
 
 from scroll_context.errors import ScrollError, StoreDamaged, StoreUnreachable
-from scroll_context.log import schema
+from scroll_context.locks import try_lock
 from scroll_context.log.columns import TableRow
 from scroll_context.log.rows import is_unreadable
 from scroll_shared.erasure import Purge
@@ -191,7 +191,7 @@ class Follower:
         try:
             elected = False
             while not self._stopped.is_set():
-                elected = elected or schema.try_lock(lock)
+                elected = elected or try_lock(lock)
                 self._wait(elected)
                 if self._stopped.is_set():
                     return

@@ -21,7 +21,6 @@ ends; so a folder that can be locked has no owner any more.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import os
 import site
@@ -34,6 +33,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from scroll_context.errors import KernelUnavailable
+from scroll_context.locks import release, try_lock
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
@@ -375,12 +375,13 @@ class ScratchFolder:
         _sweep(parent)
         self.path = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
         self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try_lock(self._lock)
 
     def close(self) -> None:
         # If the folder cannot be removed now, a later kernel tries again.
         with contextlib.suppress(OSError):
             remove_scratch(self.path)
+        release(self._lock)
         os.close(self._lock)
 
 
@@ -397,7 +398,8 @@ def _sweep(folder: str) -> None:
                 continue
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                remove_scratch(path)
+                if try_lock(handle):
+                    remove_scratch(path)
             finally:
+                release(handle)
                 os.close(handle)

@@ -1,14 +1,14 @@
 """The lease of a session: at most one journal writes a session at a time, among all processes of
 this machine.
 
-A lease is a POSIX record lock on a small file in the store's `leases` folder. The system frees it
+A lease is a POSIX record lock on a small file in the store's `leases` folder (without `fcntl`, the
+lock of locks.py). The system frees it
 when its process ends, however it ends, and a forked child does not have it. Threads of one process
 are kept apart by a table in this module, since record locks belong to the whole process. The file
 names its holder for others to read; a file without a lock means nothing. Readers of a store need no
 lease.
 """
 
-import fcntl
 import hashlib
 import logging
 import os
@@ -23,7 +23,11 @@ from typing import Protocol
 import msgspec
 
 from scroll_context.errors import SessionBusy, SessionFenced, StoreFull, StoreReadOnly, StoreUnsafe
+from scroll_context.locks import HAS_FCNTL, release, try_database_lock
 from scroll_context.log.ownership import open_file
+
+if HAS_FCNTL:
+    import fcntl
 
 AGAIN_SECONDS = 0.02
 """The pause between two attempts to take a lease."""
@@ -100,6 +104,7 @@ class Lease:
                 # nothing, so the next opener takes it over.
                 _logger.info("the lease file %s stays: %s", self._path, error.strerror)
             finally:
+                release(self._handle)
                 os.close(self._handle)
 
 
@@ -146,8 +151,13 @@ def holder_of(folder: Path, session_id: str) -> Holder | None:
 def _locked_by(handle: int) -> int | None:
     """The other process that has a record lock on an open file; None for no lock.
 
-    It is 0 for a process in another container. The layouts are those of `struct flock`.
+    It is 0 for a process in another container, and without `fcntl`. The layouts are those of
+    `struct flock`.
     """
+    if not HAS_FCNTL:
+        is_free = try_database_lock(handle)
+        release(handle)
+        return None if is_free else 0
     layout, kind, process = ("qqihh", 3, 2) if sys.platform == "darwin" else ("hhqqi4x", 0, 4)
     fields = [0] * 5
     fields[kind] = fcntl.F_WRLCK
@@ -178,7 +188,7 @@ def _try(path: Path, holder: Holder) -> Lease | Holder:
         while True:
             handle = _open(path)
             try:
-                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(handle)
                 if os.fstat(handle).st_nlink:
                     os.truncate(handle, 0)
                     os.write(handle, msgspec.json.encode(holder))
@@ -197,7 +207,16 @@ def _try(path: Path, holder: Holder) -> Lease | Holder:
                 ) from error
             # Its last holder removed the file between our open and our lock, so the lock is on a
             # file that nobody else can find: the session is free, under a new file.
+            release(handle)
             os.close(handle)
+
+
+def _lock(handle: int) -> None:
+    """Take the lock of an open file. Raises BlockingIOError if another process has it."""
+    if HAS_FCNTL:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    elif not try_database_lock(handle):
+        raise BlockingIOError("another process has the lock")
 
 
 def _open(path: Path) -> int:

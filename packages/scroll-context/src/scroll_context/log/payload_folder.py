@@ -14,8 +14,9 @@ from typing import IO, Protocol
 
 from scroll_context.errors import StoreUnsafe
 from scroll_context.files import sync_folder
+from scroll_context.locks import release, try_lock
 from scroll_context.log.ownership import is_made_by_us, open_file, open_folder
-from scroll_context.log.schema import private_folder, try_lock
+from scroll_context.log.schema import private_folder
 
 _SUBFOLDER = re.compile(r"[0-9a-f]{2}")
 # The folder of files that are being written, and the shape of their names.
@@ -151,6 +152,8 @@ class PayloadFolder:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=unfinished)
                 raise
+            finally:
+                release(handle)
         return size
 
     @contextlib.contextmanager
@@ -181,6 +184,7 @@ def _new_temporary(folder: int) -> tuple[int, str]:
         os.fchmod(handle, 0o600)
         if try_lock(handle) and os.fstat(handle).st_nlink:
             return handle, name
+        release(handle)
         os.close(handle)
 
 
@@ -190,4 +194,5 @@ def _remove_unlocked(name: str, folder: int) -> None:
         if is_made_by_us(os.fstat(handle)) and try_lock(handle):
             os.unlink(name, dir_fd=folder)
     finally:
+        release(handle)
         os.close(handle)

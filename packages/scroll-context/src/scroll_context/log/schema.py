@@ -9,7 +9,6 @@ lock. `docs/FORMAT.md` describes all of this for readers of the file.
 
 import contextlib
 import datetime as dt
-import fcntl
 import logging
 import os
 import shlex
@@ -381,18 +380,6 @@ def size_of(file: Path) -> int:
         return file.stat().st_size if file.is_file() else 0
     except FileNotFoundError:
         return 0
-
-
-def try_lock(handle: int) -> bool:
-    """Take the exclusive lock of an open file or folder; False if another handle has the lock.
-
-    The lock ends when the handle is closed, so also with the process that held it.
-    """
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def utc_now() -> str:

@@ -31,6 +31,7 @@ import tantivy
 from scroll_context.errors import IndexUnavailable, ScrollError, StoreUnsafe
 from scroll_context.events import Event, Progress
 from scroll_context.files import complete_file
+from scroll_context.locks import release, try_lock
 from scroll_context.log import schema
 from scroll_context.log.log import EventLog
 from scroll_context.log.ownership import is_made_by_us, open_file
@@ -336,14 +337,15 @@ class Indexer:
         try:
             handle = self._open_lock()
             try:
-                is_locked = schema.try_lock(handle)
+                is_locked = try_lock(handle)
                 while not is_locked:
                     is_reached = target is not None and self.current_until() >= target
                     if is_reached or _is_past(deadline) or self._stopped.wait(0.005):
                         break
-                    is_locked = schema.try_lock(handle)
+                    is_locked = try_lock(handle)
                 yield is_locked and not self._stopped.is_set()
             finally:
+                release(handle)
                 os.close(handle)
         finally:
             self._write_lock.release()

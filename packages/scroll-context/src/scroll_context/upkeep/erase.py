@@ -32,6 +32,7 @@ import msgspec
 
 from scroll_context.errors import BadInput, UnknownSeq
 from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Event, Progress
+from scroll_context.locks import release, try_lock
 from scroll_context.log import schema
 from scroll_context.log.erasing import PURGE
 from scroll_context.log.filters import SearchFilters, conditions
@@ -319,8 +320,9 @@ def _alone(folder: Path) -> Iterator[bool]:
     """Keep other processes from cleaning the same store; False when one does already."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield schema.try_lock(handle)
+        yield try_lock(handle)
     finally:
+        release(handle)
         os.close(handle)
 
 
