@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from assistant_runs import Place, events, faults, recorded, scroll, wait_for
+from assistant_runs import UNRELATED, Place, events, faults, recorded, scroll, wait_for
 from provider_server import Exchange, ProviderServer
 
 ASKED = "Always measure twice. What do we know of the kingfisher?"
@@ -86,7 +86,10 @@ def main(codex: str, folder: Path) -> dict[str, Any]:
         report["diff"] = scroll(
             environment, "install", "codex", "--yes", "--store", str(place.store)
         )
-        for prompt in (ASKED, SECOND):
+        for prompt in (ASKED, SECOND, UNRELATED):
+            if prompt == SECOND:
+                place.poison(environment)
+            report["unrelated_from"] = len(api.requests)
             command = [codex, "exec", "--skip-git-repo-check", *bypass, prompt]
             place.ask(command, environment, lambda: f"Answer {len(api.requests)}.")
     report["requests"] = [request["input"] for request in api.requests]

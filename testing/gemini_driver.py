@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from assistant_runs import Place, events, faults, scroll
+from assistant_runs import UNRELATED, Place, events, faults, scroll
 from provider_server import Exchange, ProviderServer
 from scroll_assistants.project import project_task
 from scroll_context.events import Draft
@@ -65,7 +65,10 @@ def main(gemini: str, folder: Path) -> dict[str, Any]:
     api = Api()
     with ProviderServer(api.play) as server:
         environment["GOOGLE_GEMINI_BASE_URL"] = server.url
-        for prompt in (ASKED, SECOND):
+        for prompt in (ASKED, SECOND, UNRELATED):
+            if prompt == SECOND:
+                place.poison(environment)
+            report["unrelated_from"] = len(api.requests)
             command = [
                 gemini,
                 "--model",

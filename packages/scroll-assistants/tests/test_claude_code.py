@@ -10,16 +10,14 @@ from typing import Any
 
 import pytest
 
-from assistant_runs import run_without_network
+from assistant_runs import POISON, UNRELATED, run_without_network
 from claude_code_driver import (
     ASKED,
     ASKED_AGAIN,
     COUNTED,
     EDITED,
     LAST,
-    POISON,
     SEARCHED,
-    UNRELATED,
 )
 from scroll_context.view.tokens import estimate
 
@@ -110,8 +108,11 @@ def test_the_next_session_is_told_too(report: Any) -> None:
 def test_a_fact_of_an_earlier_session_is_offered_once_by_itself(report: Any) -> None:
     last = "\n".join(_texts(report["second_requests"][-1]))
     briefs = last.split("UserPromptSubmit hook additional context: ")[1:]
-    assert len(briefs) == 1, "once, and nothing for the prompts that it does not bear on"
-    lines = briefs[0].split("</scroll-context>")[0].splitlines()
+    assert len(briefs) == 2, "nothing for the prompts that nothing bears on"
+    fact, notes = (brief.split("</scroll-context>")[0] for brief in briefs)
+    assert "halcyon" not in notes, "once"
+    assert "notes.txt about the heron" in notes, "the second prompt about the notes"
+    lines = fact.splitlines()
     assert [line for line in lines if " user in project-" in line and "halcyon" in line]
     assert all("imported, not this user's words" in line for line in lines if "deleted" in line)
 

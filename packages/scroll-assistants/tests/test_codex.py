@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assistant_runs import run_without_network
+from assistant_runs import POISON, UNRELATED, check_briefs, run_without_network
 from codex_driver import ASKED, SECOND
 
 
@@ -23,21 +23,20 @@ def test_codex_is_captured_searches_and_is_told_of_the_last_session(report: Any)
     said = [
         e["content"]
         for e in report["events"]
-        if e["kind"] == "conversation" and e["role"] == "user"
+        if e["kind"] == "conversation" and e["role"] == "user" and e["content"] != POISON
     ]
-    assert said[1:] == [ASKED, SECOND]
+    assert said[1:] == [ASKED, SECOND, UNRELATED]
     results = [
         e
         for e in report["events"]
         if e["kind"] == "tool_result" and e["name"] == "mcp__scroll__search"
     ]
-    assert len(results) == 2 and all(
+    assert len(results) == 3 and all(
         e["echo"] and "nests by the weir" in e["content"] for e in results
     )
-    told = json.dumps(report["requests"][-1])
+    told = json.dumps(report["requests"][report["unrelated_from"] - 1])
     assert f"] {ASKED}" in told and "- [" in told.split("## Standing instructions")[1]
-    brief = told.split("Earlier work that may bear on this")[1].split("</scroll-context>")[0]
-    assert "The kingfisher nests by the weir." in brief and " user in project-" in brief
+    check_briefs(report)
     handovers = [e for e in report["events"] if "Standing instructions of the user" in e["content"]]
     assert handovers and all(e["echo"] for e in handovers), "what Scroll said is no history"
     assert report["doctor"]["captured"] and not report["doctor"]["missing"]

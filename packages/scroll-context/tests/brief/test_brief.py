@@ -144,3 +144,31 @@ def test_a_long_paste_is_read_in_bounded_time(store: Store, piece: str) -> None:
     began = time.process_time()
     brief(store, piece * 200_000)
     assert time.process_time() - began < 5.0
+
+
+def test_a_history_of_a_few_turns_is_not_silent_about_its_own_subject(tmp_path: Path) -> None:
+    with Store(tmp_path / "small", create=True) as store:
+        wish = said(store, "One more thing: no toll roads.")
+        for text in (
+            "I planned the route without toll roads.",
+            "The toll road is crossed out.",
+            "No toll on any road today.",
+        ):
+            store.append(Draft(role="assistant", session_id="old", task_id="shop", content=text))
+        quotations = brief(store, "toll roads").quotations
+        # Among lines that say the same, the user's own words come first.
+        assert quotations[0].seq == wish and quotations[0].speaker == "user"
+        assert not brief(store, "Bake a rhubarb cake.").text
+        assert not brief(store, "Which road leads to the lighthouse museum?").text
+
+
+def test_a_command_is_recognised_behind_prefixes_and_pipes(store: Store) -> None:
+    last = call(store, "Bash", "3 passed in 0.2s", command="cd shop && pytest -q tests | tail -5")
+    for command in (
+        "pytest -q tests",
+        "cd elsewhere && pytest -q tests 2>&1 | head",
+        "timeout 60 pytest -q tests",
+    ):
+        (deed,) = brief_of_call(source(store), {"command": command}, Reach()).deeds
+        assert deed.seq == last
+    assert not brief_of_call(source(store), {"command": "pytest -q docs"}, Reach()).text

@@ -41,6 +41,12 @@ LINE = 200
 READ_TEXT = 20_000
 LONGEST_LINE = 500
 
+# The rules compare only the beginning of a longer command.
+_SHORT_COMMAND = 120
+# What shapes the output of a command, and what stands before a command without being part of it.
+_SHAPING = re.compile(r"[|;<>&]|\b\d>")
+_PREFIXES = ("cd ", "set ", "export ", "timeout ")
+
 _FILE = re.compile(r"(?<![\w/.@-])(?:[\w.@~-]*/)*[\w@-][\w.@-]*\.[A-Za-z]\w{0,5}\b(?![\w/(])")
 _WEB = re.compile(r"\b\w+://\S+|\bwww\.\S+|(?<!\S)\S+@\S+")
 _ERROR = re.compile(
@@ -125,8 +131,24 @@ def _changes(call: Row, path: str) -> bool:
 # commands -----------------------------------------------------------------------------------------
 
 
+def _part_of_command(arguments: dict[str, Any]) -> str:
+    """Words that every call with the same command has; "" if that is not sure.
+
+    Most commands are new. The rules that compare commands take longer to import than everything
+    else that the hook does, so a command is looked up by this part first.
+    """
+    line = arguments.get("command") or arguments.get("cmd")
+    if not isinstance(line, str) or len(line) > _SHORT_COMMAND:
+        return ""
+    part = _SHAPING.split(line.rpartition("&&")[2])[0].strip()
+    return "" if part.startswith(_PREFIXES) else part
+
+
 def command_deed(source: Source, arguments: dict[str, Any], reach: Reach) -> Iterator[Deed]:
     """How a command ended the last times."""
+    part = _part_of_command(arguments)
+    if part and not _newest(source, part, "tool_call", reach):
+        return
     from scroll_context.view.actions import action
 
     command = action("", arguments).command

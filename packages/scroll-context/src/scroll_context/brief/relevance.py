@@ -2,18 +2,22 @@
 
 Every word of the text weighs as much as it is rare in the history; a word that the history does not
 have weighs most. An event bears on the text if one passage of it holds enough of that weight: a
-share of all, and an amount that no single common word reaches. So a prompt about something new
-finds nothing, however many of its ordinary words were said before, and a long document is not
-relevant because it contains every word somewhere.
+share of all, and the more weight the smaller the share is. So a prompt about something new finds
+nothing, however many of its ordinary words were said before, and a long document is not relevant
+because it contains every word somewhere.
 
-The two thresholds were chosen on the chats of BEAM and the conversations of LoCoMo, each left out
-once (`benchmarks/brief.py` prints the figures). Only speech is looked at here; what was done is the
-subject of deeds.py.
+In a history of a few dozen events every word of its subject is frequent, and a count of 0 or 1 says
+little. So rarity is counted as if the history had BACKGROUND more events without the word. That
+changes much in a small history and nothing in a large one.
+
+The thresholds and the background were chosen on the chats of BEAM and the conversations of LoCoMo,
+complete and cut to a few dozen turns (`benchmarks/brief.py` prints the figures). Only speech is
+looked at here; what was done is the subject of deeds.py.
 """
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 import tantivy
 from tantivy import Occur, Query
@@ -24,10 +28,12 @@ from scroll_context.search import tokenize
 from scroll_context.search.tokenize import SCHEMA
 from scroll_context.text.words import sentences
 
-# The least share of the text's weight that a passage must hold, and the least weight, in words that
-# occur nowhere else.
-LEAST_SHARE = 0.6
-LEAST_WEIGHT = 1.2
+# The least share of the text's weight that a passage must hold, and the least product of that share
+# and the weight, in words that occur nowhere else.
+LEAST_SHARE = 0.55
+LEAST_STRENGTH = 0.95
+# Events without any of the words that are added to the history when the rarity of words is counted.
+BACKGROUND = 200
 # Characters of a text that are read, of a prompt and of an event.
 READ_PROMPT = 4_000
 READ_EVENT = 20_000
@@ -78,6 +84,19 @@ class Match(NamedTuple):
     share: float
     weight: float
 
+    @property
+    def strength(self) -> float:
+        return self.share * self.weight
+
+
+class Statistics(Protocol):
+    """How many documents there are, and how many of them hold a word: a searcher of the engine."""
+
+    @property
+    def num_docs(self) -> int: ...
+
+    def doc_freq(self, field_name: str, field_value: str) -> int: ...
+
 
 def relevant(source: Source, text: str, reach: Reach, most: int) -> list[Match]:
     """The events that bear on a text, best first; mostly none."""
@@ -86,12 +105,12 @@ def relevant(source: Source, text: str, reach: Reach, most: int) -> list[Match]:
 
 
 def is_relevant(match: Match) -> bool:
-    return match.share >= LEAST_SHARE and match.weight >= LEAST_WEIGHT
+    return match.share >= LEAST_SHARE and match.strength >= LEAST_STRENGTH
 
 
 def candidates(source: Source, text: str, reach: Reach) -> list[Match]:
     """The events that share rare words with a text, best first, relevant or not."""
-    weights = term_weights(source, text)
+    weights = term_weights(source.searcher, text)
     if len(weights) < FEWEST_TERMS:
         return []
     words = [
@@ -114,7 +133,12 @@ def candidates(source: Source, text: str, reach: Reach) -> list[Match]:
             continue
         passage, weight = best_passage(row.text, weights)
         matches.append(Match(row, passage, weight / total, weight))
-    return sorted(matches, key=lambda match: (-match.weight, -match.row.seq))
+    return sorted(matches, key=_order)
+
+
+def _order(match: Match) -> tuple[float, bool, int]:
+    """The heaviest first; among equals the user's own words, and then the newest."""
+    return -round(match.weight, 6), not match.row.is_from_user, -match.row.seq
 
 
 def found_seqs(source: Source, hits: Iterable[tuple[object, "tantivy.DocAddress"]]) -> list[int]:
@@ -138,16 +162,16 @@ def rows(source: Source, seqs: list[int]) -> list[Row]:
     return [by_seq[seq] for seq in seqs if seq in by_seq]
 
 
-def term_weights(source: Source, text: str) -> dict[Term, float]:
+def term_weights(statistics: Statistics, text: str) -> dict[Term, float]:
     """The words of a text that say something, with their weights, the rarest first.
 
     A word that the history does not have weighs 1, whatever the size of the history.
     """
-    searcher = source.searcher
     weights = {}
-    unknown = _rarity(0, searcher.num_docs)
+    documents = statistics.num_docs + BACKGROUND
+    unknown = _rarity(0, documents)
     for term in dict.fromkeys(terms(text[:READ_PROMPT])):
-        weights[term] = _rarity(searcher.doc_freq(*term), searcher.num_docs) / unknown
+        weights[term] = _rarity(statistics.doc_freq(*term), documents) / unknown
     heaviest = sorted(weights, key=lambda term: -weights[term])[:MOST_TERMS]
     return {term: weights[term] for term in heaviest}
 
