@@ -330,7 +330,7 @@ def test_selections(store: Store) -> None:
     assert store.erase(session_id="s2", **dry).asked == (2, 3)
     assert store.erase(source="x:", **dry).asked == (1, 2)
     assert store.erase(source="x:", seqs=[2, 3], **dry).asked == (2,)
-    with pytest.raises(BadInput, match="say which"):
+    with pytest.raises(BadInput, match="name the events"):
         store.erase()
     with pytest.raises(UnknownSeq, match="seq 9"):
         store.erase(seqs=[1, 9])

@@ -10,9 +10,10 @@ In a history of a few dozen events every word of its subject is frequent, and a 
 little. So rarity is counted as if the history had BACKGROUND more events without the word. That
 changes much in a small history and nothing in a large one.
 
-The thresholds and the background were chosen on the chats of BEAM and the conversations of LoCoMo,
-complete and cut to a few dozen turns (`benchmarks/brief.py` prints the figures). Only speech is
-looked at here; what was done is the subject of deeds.py.
+The thresholds and the background were picked by hand on the chats of BEAM and the conversations of
+LoCoMo, complete and cut to a few dozen turns, so no conversation was held out
+(`benchmarks/brief.py` prints the figures). Only speech is looked at here; what was done is the
+subject of deeds.py.
 """
 
 import math
