@@ -180,7 +180,7 @@ def test_retrieval(scroll: Run, data: Path) -> None:
     compared = json.loads(scroll("compare", *reports, "--json").stdout)
     assert len(compared["comparisons"]) == 2 and compared["choice"]["chosen"][1:] == [0, 0]
     (data / "no.json").write_text("{}")
-    assert "is no report of" in scroll("compare", reports[0], data / "no.json").stderr
+    assert "is not a report of" in scroll("compare", reports[0], data / "no.json").stderr
 
 
 @pytest.mark.parametrize(

@@ -270,7 +270,7 @@ def test_a_tool_that_never_answers_is_abandoned(log: EventLog, never: threading.
         "timeout",
         "timeout",
     )
-    assert "what it returns is not recorded" in result.content
+    assert "its result will not be recorded" in result.content
     assert "check before you call it again" in result.content
     never.set()
     for thread in threading.enumerate():
