@@ -67,7 +67,7 @@ reach_option = click.option(
     type=click.Choice(["task", "all"]),
     default="task",
     show_default=True,
-    help="Let the assistant read only its own project, or the complete store.",
+    help="What the assistant may read: its own project (task) or the complete store (all).",
 )
 tokens_option = click.option(
     "--tokens",
@@ -115,7 +115,7 @@ def install(
     """Connect a coding assistant: its hooks and its MCP server.
 
     This changes the assistant's own configuration files. The changes are shown first, and the
-    previous content is kept. Installing again changes nothing, or updates the entries.
+    previous content is kept. You can install again safely: at most, that updates Scroll's entries.
 
     --remove removes Scroll's entries, and nothing else. A file that nobody edited since is restored
     byte for byte.

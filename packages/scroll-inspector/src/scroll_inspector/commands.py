@@ -62,8 +62,8 @@ def serve(
     """Open a store in the browser: sessions, search and each request.
 
     The inspector only reads, and it can run while agents write to the store. The printed address
-    contains a random token, or the one in SCROLL_SERVE_TOKEN. With SESSION, --agent, --task or
-    --project, the inspector shows nothing else.
+    contains a random token, or the one in SCROLL_SERVE_TOKEN. SESSION, --agent, --task and
+    --project restrict what the inspector shows.
 
     \b
     Examples:

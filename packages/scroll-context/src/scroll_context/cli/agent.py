@@ -170,7 +170,7 @@ def resume(session: str, prompt: str | None, options: AgentOptions, store: Place
 @store_option
 @json_option
 def fork(session: str, seq: int, name: str, store: Place, as_json: bool) -> None:
-    """Start a new session from the past of another one.
+    """Start a new session from an earlier point in another one.
 
     The new session has the history, the view and the variables that SESSION had at event SEQ.
     SESSION itself is not changed. Prints the name of the new session.

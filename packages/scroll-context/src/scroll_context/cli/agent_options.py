@@ -122,7 +122,7 @@ OPTIONS = {
         "--ask",
         metavar="SPEC",
         show_default="none",
-        help="A second model that cells may ask to read texts.",
+        help="A second model that the agent's code can ask about texts.",
     ),
     "reach": click.option(
         "--reach",

@@ -37,7 +37,7 @@ class Entry:
 COMMANDS = {
     "Start": {
         "demo": ("demo:demo", "Watch an agent work in a context window that is far too small."),
-        "doctor": ("kernel:doctor", "Check the sandbox and the connected assistants."),
+        "doctor": ("kernel:doctor", "Check the jail and the connected assistants."),
         "import": ("importing:import_", "Add messages from files to a store."),
         "search": ("reading:search", "Find events by their words, best first."),
         "sessions": ("sessions:sessions", "List the sessions, oldest first."),
@@ -48,10 +48,10 @@ COMMANDS = {
         "chat": ("agent:chat", "Talk to an agent whose memory is the store."),
         "run": ("agent:run", "Give an agent one task, in a new session."),
         "resume": ("agent:resume", "Resume a session."),
-        "fork": ("agent:fork", "Start a new session from the past of another one."),
+        "fork": ("agent:fork", "Start a new session from an earlier point in another one."),
         "explain": (
             "history:explain",
-            "Show what the model saw at a request, and what had left its view.",
+            "Show what the model saw in a request, and what had left its view.",
         ),
         "repl": ("kernel:repl", "Run Python in the jailed kernel yourself."),
     },
@@ -86,7 +86,7 @@ COMMANDS = {
 OVERVIEW = """\
 Usage: scroll [OPTIONS] COMMAND [OPTIONS] [ARGS]...
 
-  Scroll keeps the full history of your agents. Nothing is summarised away, and
+  Scroll keeps the full history of your agents. Nothing is summarized away, and
   everything can be searched.
 
   A store is a directory or a shared Postgres database. Commands use the store

@@ -76,7 +76,7 @@ MOST_SESSIONS = 500
 @click.option(
     "--possible",
     is_flag=True,
-    help="Treat totals and outlines that may contain erased content as copies.",
+    help="Also treat counts and outlines that may rest on erased content as copies.",
 )
 @click.option(
     "--reason",
@@ -109,9 +109,9 @@ def erase(
     """Erase the content of events from every file of the store.
 
     Event numbers, kinds and times remain, and the log still verifies. Saved variables of the
-    affected sessions are removed too. Copies are events that repeat the text, and the output, tool
-    calls and values of cells that had read it. They are listed with the reason, and erased with
-    --copies. Backups and exports are not changed; see docs/FORGETTING.md.
+    affected sessions are removed too. Copies are of two kinds: events that repeat the text; and the
+    output, tool calls and variables of cells that read it. They are listed with the reason, and
+    erased with --copies. Backups and exports are not changed; see docs/FORGETTING.md.
 
     \b
     Examples:

@@ -109,8 +109,8 @@ def read(
     SESSION is the name of a session or any unique beginning of it. Messages and replies are shown
     in order, as Markdown; a terminal shows them rendered. File edits are shown as diffs.
 
-    --steps shows what an agent did instead: for each step its reasoning, its action and the
-    observation. With --json, that is the format of the paper's trajectories.
+    With --steps, shows each of the agent's steps instead: its reasoning, action and observation.
+    With --json, that is the format of the paper's trajectories.
 
     \b
     Examples:
@@ -297,7 +297,7 @@ def _page(session: str, passages: Iterator[Section]) -> Iterator[str]:
 @store_option
 @json_option
 def explain(seq: int, full: bool, store: Place, as_json: bool) -> None:
-    """Show what the model saw at a request, and what had left its view.
+    """Show what the model saw in a request, and what had left its view.
 
     The request is rebuilt from the log and compared with the hash that was recorded when it was
     sent. If SEQ is not a request, the nearest earlier request is used, and the eviction plans that

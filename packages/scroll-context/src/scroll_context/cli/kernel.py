@@ -62,9 +62,9 @@ _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 )
 @json_option
 def doctor(url: str | None, tier: Any, as_json: bool) -> None:
-    """Check the sandbox and the connected assistants.
+    """Check the jail and the connected assistants.
 
-    The sandbox has tiers, from the strictest down to none. Each one is built for real in a
+    The jail has tiers, from `full`, the strictest, to `none`. Each one is built for real in a
     throwaway process; exits 1 if the required tier is unavailable. For each coding assistant on
     this machine, it shows whether it is connected, when it was last captured, and how to fix
     problems. With the URL of a shared store, it checks the server, the connection, your rights, the

@@ -21,8 +21,8 @@ def project(folder: Path, join: Path | None, yes: bool, as_json: bool) -> None:
     """Show the project that a folder belongs to, or join two clones.
 
     Subfolders and worktrees of a git repository belong to its project, and so does a folder that
-    you renamed. A second clone is a project of its own until you join it: a repository can name any
-    remote, and an assistant in it could read the history of the project that you join.
+    you renamed. A second clone is a project of its own until you join it: any repository can claim
+    any remote, and an assistant in a joined clone can read the history of the project.
 
     \b
     Examples:

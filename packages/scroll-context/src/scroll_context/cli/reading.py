@@ -93,7 +93,7 @@ def search(
     """Find events by their words, best first.
 
     Events that have more of the words, and rarer ones, come first. "phrases", prefix*, AND, OR and
-    NOT narrow the search. Every query is valid. Quote it if it has characters that your shell
+    NOT are operators. No query is a syntax error. Quote it if it has characters that your shell
     treats specially.
 
     \b
@@ -300,8 +300,8 @@ def _print_text(log: "EventLog", event: "Event", full: bool) -> None:
 def stats(store: Place, as_json: bool) -> None:
     """Show the size and contents of the store.
 
-    The head identifies the complete history: store this hash elsewhere to detect a rewritten log
-    later.
+    The head is the hash of the complete history. Save it elsewhere, so that you can detect a
+    rewritten log later.
 
     \b
     Example:

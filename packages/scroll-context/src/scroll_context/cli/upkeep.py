@@ -34,7 +34,7 @@ LISTED = 20
 def verify(store: Place, as_json: bool) -> None:
     """Check events, payloads and the search index against their hashes.
 
-    Exits 1 if data is missing or altered and no repair has reported it.
+    Exits 1 if data is missing or altered, unless `scroll repair` has recorded the loss.
 
     \b
     Example:
