@@ -117,8 +117,8 @@ def install(
     This changes the assistant's own configuration files. The changes are shown first, and the
     previous content is kept. You can install again safely: at most, that updates Scroll's entries.
 
-    --remove removes Scroll's entries, and nothing else. A file that nobody edited since is restored
-    byte for byte.
+    --remove removes Scroll's entries, and nothing else. A file that nobody has edited since is
+    restored byte for byte.
 
     \b
     Examples:
@@ -278,7 +278,10 @@ MCP_TOKEN = "SCROLL_MCP_TOKEN"
 @click.option(
     "--assistant",
     type=click.Choice(ASSISTANTS),
-    help="The assistant that starts the server, so that a search does not return its own question.",
+    help=(
+        "The assistant that starts the server, so that a search does not return the question that "
+        "led to it."
+    ),
 )
 @click.option("--http", is_flag=True, help="Serve over HTTP instead of standard input and output.")
 @click.option(

@@ -103,7 +103,7 @@ def pull(url: str, folder: Path, as_json: bool) -> None:
     "--max-bytes",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Refuse events beyond this many bytes in the store.",
+    help="Refuse new events once the store holds this many bytes.",
 )
 @json_option
 def init(url: str, max_bytes: int | None, as_json: bool) -> None:
@@ -218,7 +218,7 @@ def snapshot(url: str, as_json: bool) -> None:
 @yes_option
 @json_option
 def collect(url: str, grace: float, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Delete objects that no event names.
+    """Delete objects that no event refers to.
 
     Killed processes and erasures leave such objects behind. Hosts can continue to write meanwhile:
     no event loses its payload.

@@ -105,7 +105,7 @@ OPTIONS = {
         "--window",
         type=click.IntRange(min=1_000),
         metavar="TOKENS",
-        show_default="known for each model",
+        show_default="the model's own, if known",
         help="The model's context window.",
     ),
     "tools": click.option(

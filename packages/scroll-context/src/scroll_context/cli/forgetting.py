@@ -351,8 +351,8 @@ def scan(erasing: bool, dry_run: bool, yes: bool, store: Place, as_json: bool) -
     """Find keys, tokens and private keys in recorded events.
 
     It detects keys and tokens in known formats, not passwords in sentences. It shows where each
-    secret is and a fingerprint of it, never the secret. Revoke secrets before you erase them; with
-    --erase, you are asked first. Exits 1 if secrets were found and not erased.
+    secret is and a fingerprint of it, never the secret. Revoke secrets before you erase them.
+    --erase asks for confirmation first. Exits 1 if secrets were found and not erased.
 
     \b
     Examples:

@@ -110,7 +110,7 @@ def read(
     in order, as Markdown; a terminal shows them rendered. File edits are shown as diffs.
 
     With --steps, shows each of the agent's steps instead: its reasoning, action and observation.
-    With --json, that is the format of the paper's trajectories.
+    With --json as well, the output has the trajectory format of the paper that Scroll follows.
 
     \b
     Examples:

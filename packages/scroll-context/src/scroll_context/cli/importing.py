@@ -150,10 +150,10 @@ def import_(
     --all finds the histories of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw,
     shows their number, size and age, and imports them. The next run reads only new messages.
 
-    A file may contain anyone's words, so by default none of them count as yours: they are not
-    standing instructions, are not in the hand-over, and are not found by --role user. They belong
-    to the task that --task names, or to no task. Pass --mine if the files are your own history. In
-    a chat of several people (WhatsApp, Slack, CSV), --me names the speaker who is you.
+    A file that you name may contain anyone's words, so by default none of them count as yours: they
+    are not standing instructions, are not in the hand-over, and are not found by --role user. They
+    belong to the task that --task names, or to no task. Pass --mine if the files are your own
+    history. In a chat of several people (WhatsApp, Slack, CSV), --me names the speaker who is you.
 
     An export from another store is only text to read. Its snapshots, forks and settings take effect
     only with --trust, which also restores the same event numbers and hashes in a new store.

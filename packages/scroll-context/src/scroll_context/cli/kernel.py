@@ -66,9 +66,9 @@ def doctor(url: str | None, tier: Any, as_json: bool) -> None:
 
     The jail has tiers, from `full`, the strictest, to `none`. Each one is built for real in a
     throwaway process; exits 1 if the required tier is unavailable. For each coding assistant on
-    this machine, it shows whether it is connected, when it was last captured, and how to fix
-    problems. With the URL of a shared store, it checks the server, the connection, your rights, the
-    object store and the replicas instead.
+    this machine, it shows whether it is connected, when its sessions were last captured, and how to
+    fix problems. With the URL of a shared store, it checks the server, the connection, your rights,
+    the object store and the replicas instead.
 
     \b
     Examples:

@@ -12,9 +12,7 @@ from scroll_context.errors import BadInput
 
 @click.command(cls=Command)
 @click.argument("folder", type=FILE, default=Path())
-@click.option(
-    "--join", type=FILE, metavar="DIR", help="Make FOLDER a part of the project of this folder."
-)
+@click.option("--join", type=FILE, metavar="DIR", help="Make FOLDER part of the project of DIR.")
 @yes_option
 @json_option
 def project(folder: Path, join: Path | None, yes: bool, as_json: bool) -> None:

@@ -92,9 +92,9 @@ def search(
 ) -> None:
     """Find events by their words, best first.
 
-    Events that have more of the words, and rarer ones, come first. "phrases", prefix*, AND, OR and
-    NOT are operators. No query is a syntax error. Quote it if it has characters that your shell
-    treats specially.
+    Events that match more of the words, or rarer words, come first. "phrases", prefix*, AND, OR and
+    NOT are operators. Any query is valid. Quote it if it has characters that your shell treats
+    specially.
 
     \b
     Examples:
