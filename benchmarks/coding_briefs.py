@@ -87,7 +87,7 @@ def work(store: Store, sessions: int) -> Iterator[Asked]:
     for prompt in ELSEWHERE:
         yield Asked("other subjects", prompt)
     for thing, place in pairs[sessions : sessions + 20]:
-        file = {"file_path": f"/work/app/src/{place}/{thing}.py"}
+        file = {"file_path": f"/home/dev/app/src/{place}/{thing}.py"}
         yield Asked("files never used", arguments=file)
         command = {"command": f"pytest -q tests/{place}/test_{thing}.py"}
         yield Asked("commands never used", arguments=command)
@@ -102,7 +102,7 @@ def session(
     form = chance.randrange(len(FACTS))
     words = {"thing": thing, "place": place}
     number = chance.randrange(100, 9_999)
-    path = f"/work/app/src/{place}/{thing}.py"
+    path = f"/home/dev/app/src/{place}/{thing}.py"
     command = f"pytest -q tests/{place}/test_{thing}.py"
     error = f"ValueError: {thing} of {place} has no entry {number}"
 
@@ -118,7 +118,7 @@ def session(
 
     fact = add(role="user", content=FACTS[form].format(number=number, **words))
     add(role="assistant", content=f"Noted. I look at the {chance.choice(THINGS)} first.")
-    call("Read", "def run(): ...", file_path=f"/work/app/src/{place}/__init__.py")
+    call("Read", "def run(): ...", file_path=f"/home/dev/app/src/{place}/__init__.py")
     _, met = call("Bash", f"FAILED tests\n{error}\n1 failed", command=command)
     changed, _ = call("Edit", "ok", file_path=path, old_string="a", new_string=f"b{number}")
     _, passed = call("Bash", "3 passed in 0.2s", command=command)
