@@ -74,7 +74,7 @@ tokens_option = click.option(
     type=click.IntRange(200, 20_000),
     default=TOKENS,
     show_default=True,
-    help="The largest size of the hand-over at the start of a session.",
+    help="The maximum size of the hand-over at the start of a session, in tokens.",
 )
 
 
@@ -115,10 +115,10 @@ def install(
     """Connect a coding assistant: its hooks and its MCP server.
 
     This changes the assistant's own configuration files. The changes are shown first, and the
-    previous content is kept. You can install again safely: at most, that updates Scroll's entries.
+    previous content is kept. Running it again is safe: it only updates Scroll's entries.
 
-    --remove removes Scroll's entries, and nothing else. A file that nobody has edited since is
-    restored byte for byte.
+    --remove removes only Scroll's entries. A file that nobody has edited since is restored byte for
+    byte.
 
     \b
     Examples:
@@ -203,7 +203,7 @@ def _disconnect(
     "arguments", nargs=-1, metavar="ASSISTANT --store DIR [--reach task|all] [--tokens N]"
 )
 def hook(arguments: tuple[str, ...]) -> None:
-    """Handle one event of a coding assistant, which calls this.
+    """Handle one event from a coding assistant, which runs this command.
 
     The event is JSON on standard input. New lines of the transcript are recorded. At the start of
     a session, and after a compaction, the answer is a hand-over: a text about the state of the
@@ -320,7 +320,7 @@ def mcp(
     generated for this run and printed.
 
     \b
-    Example:
+    Examples:
       scroll mcp --store ~/.scroll
       scroll mcp --http --port 8377
     """

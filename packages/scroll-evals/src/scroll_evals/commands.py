@@ -49,7 +49,7 @@ def _what_is_run(jobs: int) -> dict[str, Option]:
             "--backbone",
             multiple=True,
             metavar="SPEC",
-            help="A further model to compare; repeatable.",
+            help="Another model to compare; repeatable.",
         ),
         "limit": click.option(
             "--limit",
@@ -64,14 +64,14 @@ def _what_is_run(jobs: int) -> dict[str, Option]:
             metavar="N",
             default=jobs,
             show_default=True,
-            help="Tasks at work at once.",
+            help="The number of tasks to run at once.",
         ),
         "out": click.option(
             "--out",
             type=FILE,
             metavar="DIR",
             show_default="scroll-runs/BENCHMARK-SPLIT",
-            help="Where runs go.",
+            help="The folder for the runs.",
         ),
         "compat": click.option(
             "--compat",
@@ -88,14 +88,14 @@ def _how_models_are_asked() -> dict[str, Option]:
         "judge_url": click.option(
             "--judge-url",
             metavar="URL",
-            show_default="that of its provider",
+            show_default="its provider's",
             help="The judge's server.",
         ),
         "window": AGENT_OPTIONS["window"],
         "thinking": click.option(
             "--thinking",
             type=click.Choice(["on", "off", "low", "medium", "high"]),
-            show_default="as it does",
+            show_default="the model's own",
             help="The reasoning effort.",
         ),
         "temperature": click.option(
@@ -116,14 +116,14 @@ def _what_a_task_may_take(steps: int, seconds: float) -> dict[str, Option]:
             metavar="N",
             default=steps,
             show_default=True,
-            help="The most replies per task.",
+            help="The maximum number of replies per task.",
         ),
         "tokens": click.option(
             "--tokens",
             type=_POSITIVE,
             metavar="N",
             show_default="no limit",
-            help="The most tokens per task.",
+            help="The maximum number of tokens per task.",
         ),
         "seconds": click.option(
             "--seconds",
@@ -131,14 +131,14 @@ def _what_a_task_may_take(steps: int, seconds: float) -> dict[str, Option]:
             metavar="N",
             default=seconds,
             show_default=True,
-            help="The most time per task.",
+            help="The maximum time per task, in seconds.",
         ),
         "dollars": click.option(
             "--dollars",
             type=_AMOUNT,
             metavar="N",
             show_default="no limit",
-            help="The highest cost per task.",
+            help="The maximum cost per task, in US dollars.",
         ),
     }
 
@@ -207,7 +207,7 @@ def app() -> None:
 )
 @options_of_a_run()
 def beam(data: Path, split: str, options: EvalOptions) -> None:
-    """Run BEAM: questions of ten abilities about long chats.
+    """Run BEAM: questions about long chats that test ten abilities.
 
     Ctrl-C stops the run, and the same command continues it. Exits 3 if some tasks could not be
     finished; the same command tries them again.
@@ -236,7 +236,7 @@ def beam(data: Path, split: str, options: EvalOptions) -> None:
 )
 @options_of_a_run(without=("compat",))
 def longmemeval(data: Path, split: str, options: EvalOptions) -> None:
-    """Run LongMemEval: questions of six types about many sessions.
+    """Run LongMemEval: six types of questions about many sessions.
 
     \b
     Examples:
@@ -261,7 +261,7 @@ def longmemeval(data: Path, split: str, options: EvalOptions) -> None:
 )
 @options_of_a_run(without=("compat",))
 def locomo(data: Path, split: str, options: EvalOptions) -> None:
-    """Run LoCoMo: questions about conversations of two people.
+    """Run LoCoMo: questions about conversations between two people.
 
     Adversarial questions, whose right answer is to abstain, are asked and scored too. If the folder
     has an errors.json, its corrections replace the published answers.
@@ -376,7 +376,7 @@ def loca(
 )
 @json_option
 def retrieval(data: Path, split: tuple[str, ...], as_json: bool) -> None:
-    """Measure how much evidence search finds, without a model.
+    """Measure how much of the evidence search finds, without a model.
 
     \b
     Examples:
@@ -396,9 +396,9 @@ def retrieval(data: Path, split: tuple[str, ...], as_json: bool) -> None:
 def compare(before: Path, after: tuple[Path, ...], as_json: bool) -> None:
     """Compare reports of `scroll eval retrieval --json`.
 
-    Abilities are compared one by one; intervals are 95 % of a bootstrap over chats. With several
+    Abilities are compared one by one, with 95 % bootstrap intervals over chats. With several
     reports, for example of several settings, the choice among them is cross-validated: each chat is
-    measured under the report that is best on the other chats.
+    scored with the report that is best on the other chats.
 
     \b
     Examples:
@@ -415,7 +415,7 @@ def compare(before: Path, after: tuple[Path, ...], as_json: bool) -> None:
 @click.argument("benchmark", type=click.Choice(["longmemeval"]))
 @click.argument("folder", type=FILE, metavar="DIR")
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="Each seed makes another data set."
+    "--seed", type=int, default=0, show_default=True, help="Each seed gives a different data set."
 )
 def generate(benchmark: str, folder: Path, seed: int) -> None:
     """Write a small synthetic data set to try the other commands on.
@@ -510,10 +510,10 @@ def rescore(runs: tuple[Path, ...], as_json: bool) -> None:
 @store_option
 @json_option
 def explain(seq: int, full: bool, store: Path, as_json: bool) -> None:
-    """Show what the model saw at a request of a trial.
+    """Show what the model saw in a request of a trial.
 
-    This reads a store that --keep-stores kept. `scroll explain` does not know the history that a
-    trial began with.
+    This needs a store that was kept with --keep-stores. Use it instead of `scroll explain`, which
+    does not know the history that a trial started with.
 
     \b
     Examples:

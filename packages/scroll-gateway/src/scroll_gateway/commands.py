@@ -25,7 +25,7 @@ window_option = click.option(
     type=click.IntRange(4_000),
     default=WINDOW,
     show_default=True,
-    help="The largest request, in tokens.",
+    help="The maximum request size, in tokens.",
 )
 
 
@@ -65,7 +65,7 @@ def _warn_if_readable(url: str) -> None:
     "--upstream",
     metavar="anthropic|openai|URL",
     callback=_upstream,
-    help="Where requests go. Keys are sent nowhere else.",
+    help="The provider that gets the requests. Keys are sent nowhere else.",
 )
 @window_option
 @click.option(
@@ -176,7 +176,7 @@ def _summary(sums: "Sums") -> str:
     "--upstream",
     metavar="anthropic|openai|URL",
     callback=_upstream,
-    help="Where requests go.",
+    help="The provider that gets the requests.",
     show_default="where the assistant sends them",
 )
 @window_option

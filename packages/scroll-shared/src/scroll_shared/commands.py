@@ -23,9 +23,9 @@ owned_url_argument = click.argument("url", metavar="URL", envvar="SCROLL_ADMIN_U
 def shared() -> None:
     """Set up a store on Postgres that many hosts share, and copy stores.
 
-    URL is postgresql://USER@HOST/DATABASE?store=NAME. To set up a store, USER is the owner of the
-    database; docs/SHARED.md has the details. Put the password into PGPASSWORD or ~/.pgpass rather
-    than into the command line, which other users of the machine can see.
+    URL is postgresql://USER@HOST/DATABASE?store=NAME. To set up a store, connect as the owner of
+    the database; docs/SHARED.md has the details. Put the password into PGPASSWORD or ~/.pgpass
+    rather than into the command line, which other users of the machine can see.
 
     \b
     Examples:
@@ -186,7 +186,7 @@ def snapshot(url: str, as_json: bool) -> None:
     """Put a copy of this host's replica into the object store, for new hosts to start from.
 
     The replica catches up first, and so does its search index. The newest two snapshots are kept.
-    Needs a login that may erase.
+    USER must have the right to erase.
 
     \b
     Example:
@@ -212,7 +212,7 @@ def snapshot(url: str, as_json: bool) -> None:
     metavar="SECONDS",
     default=3600.0,
     show_default=True,
-    help="Keep newer objects, whose event may still arrive.",
+    help="Keep objects newer than this, because their events may still arrive.",
 )
 @dry_run_option
 @yes_option

@@ -133,7 +133,7 @@ OPTIONS = {
     "context": click.option(
         "--context",
         metavar="NAME",
-        show_default="scroll, or the one of a resumed session",
+        show_default="scroll, or the policy of the resumed session",
         help="The context policy: scroll, or for comparison summarize, retrieval, codeact, …",
     ),
     "agent": click.option(

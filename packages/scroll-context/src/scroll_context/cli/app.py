@@ -92,7 +92,7 @@ def app(store: Place | None) -> None:
 def completion(shell: str) -> None:
     """Print the completion script for a shell.
 
-    Commands, options, and the names of the sessions in the store are completed with the Tab key.
+    The Tab key then completes commands, options and session names.
 
     \b
     Examples:

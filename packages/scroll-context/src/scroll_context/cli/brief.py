@@ -20,7 +20,7 @@ from scroll_context.cli.output import Command, echo, note, print_document, utf8,
     type=click.IntRange(100, 20_000),
     default=600,
     show_default=True,
-    help="The largest size of the brief.",
+    help="The maximum size of the brief, in tokens.",
 )
 @narrowing_options()
 @store_option

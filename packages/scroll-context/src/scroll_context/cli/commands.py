@@ -51,7 +51,7 @@ COMMANDS = {
         "fork": ("agent:fork", "Start a new session from an earlier point in another one."),
         "explain": (
             "history:explain",
-            "Show what the model saw in a request, and what had left its view.",
+            "Show what the model saw in a request, and what it no longer saw.",
         ),
         "repl": ("kernel:repl", "Run Python in the jailed kernel yourself."),
     },
@@ -86,8 +86,8 @@ COMMANDS = {
 OVERVIEW = """\
 Usage: scroll [OPTIONS] COMMAND [OPTIONS] [ARGS]...
 
-  Scroll keeps the full history of your agents. Nothing is summarized away, and
-  everything can be searched.
+  Scroll keeps the full history of your agents, word for word, and lets you
+  search it.
 
   A store is a directory or a shared Postgres database. Commands use the store
   named by --store or SCROLL_STORE, or else your own: ~/.scroll, or a folder for

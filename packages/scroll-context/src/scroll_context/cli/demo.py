@@ -25,9 +25,9 @@ from scroll_context.errors import BadInput
 def demo(fast: bool, keep: Path | None) -> None:
     """Watch an agent work in a context window that is far too small.
 
-    An agent plans a tour of Portugal. Its code, tools and evictions and the kill -9 are real; only
-    the model is scripted, so you need no key. The demo checks each claim that it prints, and exits
-    1 if one is false. Takes about 20 seconds.
+    An agent plans a tour of Portugal. Its code, its tools, the evictions and the kill -9 are real;
+    only the model is scripted, so you need no API key. The demo checks each claim that it prints,
+    and exits 1 if one is false. Takes about 20 seconds.
 
     --keep leaves a store with four sessions, in which you can try the other commands.
 

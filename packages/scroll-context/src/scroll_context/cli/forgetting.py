@@ -76,7 +76,7 @@ MOST_SESSIONS = 500
 @click.option(
     "--possible",
     is_flag=True,
-    help="Also treat counts and outlines that may rest on erased content as copies.",
+    help="Also treat counts and outlines that may be based on erased content as copies.",
 )
 @click.option(
     "--reason",
@@ -300,9 +300,9 @@ def retention(
 ) -> None:
     """Erase events that are older than a given age.
 
-    Age counts from the time of recording, so imported history is as old as its import. The events
-    are counted, and the store, projects and sessions are named, before you are asked. Each run is
-    recorded as an event. Variables that were saved later remain.
+    Age counts from the time of recording, so imported history is as old as its import. Before it
+    asks, the command shows the number of events and the store, projects and sessions they are in.
+    Each run is recorded as an event. Variables that were saved later are kept.
 
     \b
     Examples:

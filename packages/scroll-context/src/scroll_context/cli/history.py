@@ -110,7 +110,7 @@ def read(
     in order, as Markdown; a terminal shows them rendered. File edits are shown as diffs.
 
     With --steps, shows each of the agent's steps instead: its reasoning, action and observation.
-    With --json as well, the output has the trajectory format of the paper that Scroll follows.
+    With --json as well, the output is in the trajectory format of the paper that Scroll follows.
 
     \b
     Examples:
@@ -297,11 +297,11 @@ def _page(session: str, passages: Iterator[Section]) -> Iterator[str]:
 @store_option
 @json_option
 def explain(seq: int, full: bool, store: Place, as_json: bool) -> None:
-    """Show what the model saw in a request, and what had left its view.
+    """Show what the model saw in a request, and what it no longer saw.
 
     The request is rebuilt from the log and compared with the hash that was recorded when it was
     sent. If SEQ is not a request, the nearest earlier request is used, and the eviction plans that
-    later removed the event are listed.
+    later removed the event from the view are listed.
 
     \b
     Examples:

@@ -134,7 +134,7 @@ def import_(
 ) -> None:
     """Add messages from files to a store.
 
-    The store is created if there is none. A folder stands for the files in it, and "-" for stdin.
+    The store is created if there is none. A folder means all files in it, and "-" means stdin.
 
     Reads histories of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw; exports of
     ChatGPT, Slack and WhatsApp; messages of OpenAI, Anthropic and LangChain as JSON or JSON Lines;
@@ -144,8 +144,8 @@ def import_(
     Imports are idempotent: a file that was imported before adds nothing, and a file that has grown
     adds its new messages. Keys and tokens are replaced by markers unless you pass --keep-secrets or
     restore an export with --trust. A file with a bad line is not imported at all unless you pass
-    --skip-bad. If another source began a session of the same name, the file's session gets another
-    name unless you pass --into.
+    --skip-bad. If another source began a session with the same name, the file's session gets
+    another name unless you pass --into.
 
     --all finds the histories of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw,
     shows their number, size and age, and imports them. The next run reads only new messages.
@@ -153,7 +153,7 @@ def import_(
     A file that you name may contain anyone's words, so by default none of them count as yours: they
     are not standing instructions, are not in the hand-over, and are not found by --role user. They
     belong to the task that --task names, or to no task. Pass --mine if the files are your own
-    history. In a chat of several people (WhatsApp, Slack, CSV), --me names the speaker who is you.
+    history. In a group chat (WhatsApp, Slack, CSV), --me says which speaker is you.
 
     An export from another store is only text to read. Its snapshots, forks and settings take effect
     only with --trust, which also restores the same event numbers and hashes in a new store.

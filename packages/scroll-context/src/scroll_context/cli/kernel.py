@@ -58,17 +58,17 @@ _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     "--tier",
     type=TIERS,
     default="auto",
-    help="The required tier; auto is the strictest tested one. seatbelt is untested.",
+    help="The required tier. auto is the strictest one, except seatbelt, which is untested.",
 )
 @json_option
 def doctor(url: str | None, tier: Any, as_json: bool) -> None:
     """Check the jail and the connected assistants.
 
-    The jail has tiers, from `full`, the strictest, to `none`. Each one is built for real in a
-    throwaway process; exits 1 if the required tier is unavailable. For each coding assistant on
-    this machine, it shows whether it is connected, when its sessions were last captured, and how to
-    fix problems. With the URL of a shared store, it checks the server, the connection, your rights,
-    the object store and the replicas instead.
+    The jail has tiers, from `full`, the strictest, to `none`. Each tier is set up for real in a
+    throwaway process. Exits 1 if the required tier is unavailable. For each coding assistant on
+    this machine, this shows whether it is connected, when its sessions were last captured, and how
+    to fix problems. With the URL of a shared store, it checks the server, the connection, your
+    rights, the object store and the replicas instead.
 
     \b
     Examples:
@@ -145,8 +145,8 @@ def _examine_store(address: str, *, as_json: bool) -> None:
 def repl(store: Place, tier: Any) -> None:
     """Run Python in the jailed kernel yourself.
 
-    This is the kernel that a model gets, with `ms` on the store if there is one. Files, network and
-    processes are out of reach, and variables persist between cells. Nothing is recorded.
+    This is the same kernel that a model gets, with `ms` if there is a store. It cannot reach your
+    files, the network or other processes. Variables persist between cells. Nothing is recorded.
 
     \b
     Examples:

@@ -172,9 +172,9 @@ def show(
 ) -> None:
     """Show an event or a range of events.
 
-    With --session, only events of that session; without a range, all of them. Texts of more than
-    2,000 characters are cut unless you pass --full. File edits are shown as diffs. With --json,
-    each event is one line.
+    With --session, shows only events of that session, or all of them if you give no range. Texts of
+    more than 2,000 characters are cut unless you pass --full. File edits are shown as diffs. With
+    --json, each event is one line.
 
     --raw writes an image, a sound or a large result byte for byte. Binary content is never written
     to a terminal.

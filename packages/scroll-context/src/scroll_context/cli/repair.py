@@ -29,8 +29,8 @@ def repair(
 
     A damaged log is replaced by a new one with every readable event. Event numbers stay the same,
     lost events are recorded as lost, and the damaged file is kept beside the new one. No other
-    process may use the store meanwhile. A search index is derived from the log, so rebuilding it
-    loses nothing; a missing or unreadable one is rebuilt without this command.
+    process may use the store during the repair. A search index is derived from the log, so
+    rebuilding it loses nothing; a missing or unreadable one is rebuilt without this command.
 
     \b
     Examples:
