@@ -5,8 +5,8 @@
 A guard is a line of the source. A copy of all packages gets another line in its place, and the
 attack tests run on the copy. A guard whose tests still pass is not tested: the status is then 1.
 
-Two kinds of attacks have no guard that could be taken away: the name of a session is never used as
-a path, and the text of a reply never gets into the index.
+One kind of attack has no guard that could be taken away: the name of a session is never used as a
+path.
 """
 
 import os
@@ -206,6 +206,13 @@ GUARDS = [
         "            self._record_fault(conversation, error)\n",
         "            raise\n",
         "test_a_hostile_body",
+    ),
+    Guard(
+        "quoted words do not look like a stub",
+        "scroll-context/src/scroll_context/view/wording.py",
+        'return text.replace("[scroll:", "(scroll:")',
+        "return text",
+        "imitate_a_stub",
     ),
     Guard(
         "the token in a header does not reach the upstream",

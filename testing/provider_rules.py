@@ -32,6 +32,27 @@ def normal_form(protocol: str, body: Json) -> list[bytes]:
     return [_bytes(_plain(head)), *(_bytes(_plain(item)) for item in items)]
 
 
+def extends(pieces: list[bytes], previous: list[bytes]) -> bool:
+    """Whether a request begins with the one before.
+
+    Its newest message may have more blocks now: opencode writes the next prompt into the message
+    of a result that was not answered. Providers cache block by block.
+    """
+    *before, newest = previous
+    count = len(before)
+    if pieces[:count] != before or len(pieces) == count:
+        return False
+    return pieces[count] == newest or _has_grown(json.loads(newest), json.loads(pieces[count]))
+
+
+def _has_grown(old: Json, new: Json) -> bool:
+    """Whether a message is another one with more blocks at its end."""
+    if {**old, "content": None} != {**new, "content": None} or not old.get("content"):
+        return False
+    blocks = _blocks(old["content"])
+    return _blocks(new["content"])[: len(blocks)] == blocks
+
+
 def _without_own_id(item: Json) -> Json:
     """Clients give ids to their own items, which no model sees: Codex makes new ones in a fork."""
     if _is_of_reply(item):
@@ -67,9 +88,13 @@ def _messages_rules(body: Json) -> Iterator[str]:
     for message in messages:
         if not message["content"]:
             yield "messages: content must be non-empty"
+        has_thinking = any(block["type"] == "thinking" for block in message["content"])
         for block in message["content"]:
-            if block["type"] == "text" and not block["text"].strip():
-                yield "messages: text content blocks must be non-empty"
+            if block["type"] != "text" or block["text"].strip():
+                continue
+            # Beside thinking a space passes, which opencode relies on.
+            if not (has_thinking and block["text"]):
+                yield "messages: text content blocks must contain non-whitespace text"
     marks = json.dumps(body).count('"cache_control"')
     if marks > MOST_MARKS:
         yield f"A maximum of 4 blocks with cache_control may be provided. Found {marks}."

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import msgspec
 
-from provider_rules import Json, broken_rule, normal_form
+from provider_rules import Json, broken_rule, extends, normal_form
 from upstream_wire import WIRES, Answer, Call, Issued
 
 PATHS = {"/chat/completions": "chat", "/responses": "responses", "/messages": "messages"}
@@ -200,7 +200,7 @@ class ScriptedUpstream:
             is_streamed=bool(body.get("stream")),
             tokens=len(complete) * 2 // 7,
             repeated=repeated * 2 // 7,
-            extends=previous is None or pieces[: len(previous)] == previous,
+            extends=previous is None or extends(pieces, previous),
         )
 
     def _refused(self, seen: Seen, refusal: Refusal) -> "Outcome":

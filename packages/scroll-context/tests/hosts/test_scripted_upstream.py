@@ -43,7 +43,7 @@ def user(content: Any = "Hello") -> dict[str, Any]:
     [
         ("messages", [user(), {"role": "assistant", "content": [CALL]}], "without `tool_result`"),
         ("messages", [user([RESULT])], "unexpected `tool_use_id`"),
-        ("messages", [user([{"type": "text", "text": " "}])], "must be non-empty"),
+        ("messages", [user([{"type": "text", "text": " "}])], "non-whitespace text"),
         (
             "messages",
             [user([{"type": "text", "text": "x", "cache_control": {}}] * 5)],
@@ -122,6 +122,17 @@ def test_a_request_is_compared_with_the_one_before() -> None:
         assert usage["prompt_tokens_details"]["cached_tokens"] == after.repeated
         assert before.tokens - 2 <= after.repeated < after.tokens
         assert changed.repeated < before.repeated + 40
+
+
+def test_a_message_that_grew_continues_the_request_before() -> None:
+    call = {"role": "assistant", "content": [CALL]}
+    other = {**RESULT, "content": "another text"}
+    prompt = {"type": "text", "text": "More"}
+    with ScriptedUpstream(reading(0, thinking=False)) as upstream:
+        post(upstream, "messages", [user(), call, user([RESULT])])
+        post(upstream, "messages", [user(), call, user([RESULT, prompt])])
+        post(upstream, "messages", [user(), call, user([other, prompt])])
+        assert [request.extends for request in upstream.requests] == [True, True, False]
 
 
 def test_a_scripted_error_comes_once_and_a_cut_stream_ends_early() -> None:

@@ -267,6 +267,22 @@ def test_responses_joins_the_items_of_a_reply_and_drops_ids_with_the_reasoning()
     assert sent[-1] == {**items[-1], "output": "[folded]"}
 
 
+def test_a_space_beside_thinking_leaves_with_it() -> None:
+    """opencode writes an empty text as a space, if the reply has thinking."""
+    space = {"type": "text", "text": " "}
+    thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    text = {"type": "text", "text": "I look."}
+    replies = [[space, thought, text], [thought, space]]
+    listed = [{"role": "user", "content": "Begin."}]
+    for reply in replies:
+        listed += [{"role": "assistant", "content": reply}, {"role": "user", "content": "More."}]
+    request = read("messages", {"messages": listed})
+    items = tuple(Keep(place, thinking=place == 0) for place in range(len(listed)))
+    sent = json.loads(apply(request, Layout(items=items)))
+    assert broken_rule("messages", sent) == ""
+    assert sent["messages"] == [listed[0], {**listed[1], "content": [text]}, listed[2], listed[4]]
+
+
 def test_tools_that_stand_in_the_list_are_always_sent() -> None:
     """Codex gives newer models their tools as an item of the list."""
     tools = {"type": "additional_tools", "role": "developer", "tools": [{"name": "exec"}]}

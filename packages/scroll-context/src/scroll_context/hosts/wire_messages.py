@@ -224,7 +224,7 @@ def _edited_reply(blocks: Sequence[bytes], action: Action) -> list[bytes]:
     values = [decode(block) for block in blocks]
     if isinstance(action, Keep):
         pairs = zip(blocks, values, strict=True)
-        return [block for block, value in pairs if value["type"] not in THINKING]
+        return [block for block, value in pairs if _stands_without_thinking(value)]
     assert isinstance(action, Replace)
     pieces = []
     if action.text.strip():
@@ -235,6 +235,16 @@ def _edited_reply(blocks: Sequence[bytes], action: Action) -> list[bytes]:
             call = next(calls, None)
             pieces.append(_with_input(block, call) if call else block)
     return pieces
+
+
+def _stands_without_thinking(value: Mapping[str, Any]) -> bool:
+    """Whether a block stays when the thinking of its reply leaves.
+
+    Beside thinking, opencode writes an empty text as a space. Alone, providers refuse that.
+    """
+    if value["type"] == "text":
+        return bool(value["text"].strip())
+    return value["type"] not in THINKING
 
 
 def _with_input(block: bytes, call: ToolCall) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from scroll_context.view.headline import cut
+from scroll_context.view.wording import without_marks
 
 LABEL_CHARS = 80
 NAMES = 12
@@ -132,7 +133,7 @@ def written_names(names: Sequence[str], limit: int) -> str:
         longer = f"{text}, {part}" if text else part
         if len(longer) <= limit:
             text = longer
-    return text
+    return without_marks(text)
 
 
 def _command(values: dict[str, Any]) -> str:

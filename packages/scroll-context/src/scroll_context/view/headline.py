@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from scroll_context.view.wording import without_marks
+
 FIELD_CHARS = 120
 TASK_CHARS = FIELD_CHARS
 """Characters of a request, above the lines of its steps."""
@@ -54,7 +56,7 @@ class Headline(msgspec.Struct, frozen=True):
 def cut(text: str, limit: int) -> str:
     """One line of at most `limit` characters, ended by … where something was left out."""
     reach = 2 * limit + 64  # enough to see whether the line is too long, however long the text
-    line = " ".join(text[:reach].split())
+    line = without_marks(" ".join(text[:reach].split()))
     if not line.isprintable():  # controls, direction marks, lone surrogates
         line = " ".join("".join(one if one.isprintable() else " " for one in line).split())
     if len(line) <= limit and len(text) <= reach:

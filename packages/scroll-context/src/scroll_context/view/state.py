@@ -23,7 +23,7 @@ from scroll_context.view.headline import cut, parse_field
 from scroll_context.view.outcome import Outcome
 from scroll_context.view.steps import Step, StepResult, succeeded
 from scroll_context.view.tokens import estimate
-from scroll_context.view.wording import STATE
+from scroll_context.view.wording import STATE, without_marks
 
 STATE_TOKENS = 300
 REQUEST_CHARS = 200
@@ -101,7 +101,8 @@ def written(facts: Sequence[Fact]) -> str:
     if not facts:
         return ""
     by_kind = {kind: [fact for fact in reversed(facts) if fact.kind is kind] for kind in FactKind}
-    lines = [STATE.format(max(fact.seqs[-1] for fact in facts))]
+    head = STATE.format(max(fact.seqs[-1] for fact in facts))
+    lines = []
     for fact in by_kind[FactKind.REQUEST]:
         lines.append(f"- request, seq {fact.seqs[-1]}: {fact.text}")
     for kind, label in _LABELS.items():
@@ -112,7 +113,7 @@ def written(facts: Sequence[Fact]) -> str:
     open_items += [f"{fact.name}: {fact.text}" for fact in by_kind[FactKind.OPEN]]
     if open_items:
         lines.append("- open: " + "; ".join(open_items))
-    return "\n".join(lines)
+    return "\n".join([head, *map(without_marks, lines)])
 
 
 @lru_cache(maxsize=64)

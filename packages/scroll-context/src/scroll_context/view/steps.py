@@ -20,7 +20,7 @@ from scroll_context.view.outcome import Outcome, edit_size, outcome
 from scroll_context.view.passage import Clip, Form, Passage, passage
 from scroll_context.view.shown import Shown, replacement
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
-from scroll_context.view.wording import BLANK, CELLS, MARK, NO_RESULT, Words
+from scroll_context.view.wording import BLANK, CELLS, MARK, NO_RESULT, Words, without_marks
 
 _NO_RESULT_TOKENS = estimate(NO_RESULT)
 _CALL_TOKENS = 8
@@ -127,8 +127,7 @@ class StepResult(msgspec.Struct, frozen=True):
             # A preview ends with a note of ours.
             text = text.partition(f"\n{MARK}")[0]
         report = outcome(text, is_error=not succeeded(self.state), is_partial=is_partial)
-        # The words of a tool must not look like a mark of ours.
-        return replace(report, text=report.text.replace(MARK.strip(), "(scroll:"))
+        return replace(report, text=without_marks(report.text))
 
     @property
     def outcome(self) -> str:

@@ -36,6 +36,11 @@ PREFERENCES = (
 )
 
 
+def without_marks(text: str) -> str:
+    """Words of a model, a tool or a user, which must not look like a text that Scroll wrote."""
+    return text.replace("[scroll:", "(scroll:")
+
+
 class Words(msgspec.Struct, frozen=True):
     """How the model of a session gets recorded content back."""
 
