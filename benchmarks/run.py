@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,11 @@ SEARCH_TARGETS = {50_000: 1.0, 1_000_000: 5.0}
 # In milliseconds.
 HELP_CPU = 150
 
+# The days on which targets were set.
+FIRST_TARGETS = "2026-11-15"
+SECOND_TARGETS = "2026-11-16"
+THIRD_TARGETS = "2026-11-18"
+
 
 class Line(msgspec.Struct, frozen=True):
     """One measured thing, beside a peer and a target where there are any."""
@@ -53,6 +59,8 @@ class Line(msgspec.Struct, frozen=True):
     more_is_better: bool = False
     # The peer's figure when the target was set, if the target builds on it.
     floor: float | None = None
+    # The day on which the target was set.
+    target_date: str = ""
 
     @property
     def bound(self) -> float | None:
@@ -86,7 +94,7 @@ class Line(msgspec.Struct, frozen=True):
         goal = sign + shown(self.bound, self.unit)
         if self.floor is not None:
             goal += f" ({self.target / self.floor:.3g}× {self.beside})"
-        return goal
+        return f"{goal}, set on {self.target_date}" if self.target_date else goal
 
 
 class Results(msgspec.Struct, frozen=True):
@@ -108,8 +116,16 @@ def machine() -> dict[str, Any]:
         "kernel": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
+        "ipykernel": ipykernel_version(),
         "load at start": round(os.getloadavg()[0], 1),
     }
+
+
+def ipykernel_version() -> str:
+    try:
+        return version("ipykernel")
+    except PackageNotFoundError:
+        return ""
 
 
 class Bench:
@@ -154,6 +170,8 @@ def measure(data: Path | None) -> Results:
     growth = bench.run("search by size", "store.py", "--growth", *SIZES)["growth"]
     kernel = bench.run("kernel", "kernel.py")
     agent = bench.run("agent", "agent.py", "--only", *AGENT_PARTS)
+    chats = ("--data", data) if data else ()
+    qwenpaw = bench.run("beside QwenPaw", "beside_qwenpaw.py", *chats)
     recall = bench.run("evidence recall", "store.py", "--data", data, "--recall") if data else None
     tokens = bench.run("tokens of questions", "tokens.py", "--data", data) if data else None
     lines = [
@@ -163,7 +181,15 @@ def measure(data: Path | None) -> Results:
         *growth_lines(growth),
         *recall_lines(recall),
         *token_lines(tokens),
-        Line("scroll --help, processor time", help_cpu(), "ms", "run.py", target=HELP_CPU),
+        *qwenpaw_lines(qwenpaw),
+        Line(
+            "scroll --help, processor time",
+            help_cpu(),
+            "ms",
+            "run.py",
+            target=HELP_CPU,
+            target_date=FIRST_TARGETS,
+        ),
     ]
     return Results(facts, bench.seconds, lines, series(growth, agent))
 
@@ -173,7 +199,12 @@ def measure(data: Path | None) -> Results:
 
 def store_lines(results: dict[str, Any]) -> Iterator[Line]:
     def line(
-        what: str, name: str, target: float | None, beside: str = "", floor: float | None = None
+        what: str,
+        name: str,
+        target: float | None,
+        beside: str = "",
+        floor: float | None = None,
+        target_date: str = "",
     ) -> Line:
         measured = next(row for row in results["lines"] if row["what"] == name)
         scale = 1e3 if measured["unit"] == "ms" else 1
@@ -189,9 +220,17 @@ def store_lines(results: dict[str, Any]) -> Iterator[Line]:
             target,
             measured["more_is_better"],
             floor,
+            target_date,
         )
 
-    yield line("durable append", "append, durable", 0.276, "raw SQLite", floor=0.24)
+    yield line(
+        "durable append",
+        "append, durable",
+        0.276,
+        "raw SQLite",
+        floor=0.24,
+        target_date=SECOND_TARGETS,
+    )
     yield line(
         "durable appends, 8 threads",
         "append, durable, 8 threads: rate",
@@ -203,10 +242,15 @@ def store_lines(results: dict[str, Any]) -> Iterator[Line]:
         "bulk import until searchable",
         20_000,
         "SQLite FTS5, no hash chain",
+        target_date=SECOND_TARGETS,
     )
-    yield line("open a store of 50k messages", "open", 20)
+    yield line("open a store of 50k messages", "open", 20, target_date=FIRST_TARGETS)
     yield line(
-        "search, script without spaces, 50k", "search, script without spaces", 2, "SQLite LIKE"
+        "search, script without spaces, 50k",
+        "search, script without spaces",
+        2,
+        "SQLite LIKE",
+        target_date=FIRST_TARGETS,
     )
 
 
@@ -222,7 +266,14 @@ def growth_lines(results: Sequence[dict[str, Any]]) -> Iterator[Line]:
                 for name in ("six", "ours", "six_other", "other")
             )
             yield Line(
-                f"search, six words, {history}", six, "ms", command, "SQLite FTS5", peers[0], target
+                f"search, six words, {history}",
+                six,
+                "ms",
+                command,
+                "SQLite FTS5",
+                peers[0],
+                target,
+                target_date=FIRST_TARGETS,
             )
             yield Line(
                 f"search, a question of 14 words, {history}",
@@ -235,23 +286,37 @@ def growth_lines(results: Sequence[dict[str, Any]]) -> Iterator[Line]:
 
 
 def kernel_lines(results: dict[str, dict[str, float]]) -> Iterator[Line]:
-    def line(what: str, name: str, target: float | None, beside: str) -> Line:
+    def line(what: str, name: str, target: float | None, beside: str, target_date: str) -> Line:
         peer = results["jupyter" if beside == "ipykernel" else "fresh"].get(name)
-        return Line(what, results["ours"][name], "ms", "kernel.py", beside, peer, target)
+        ours = results["ours"][name]
+        return Line(what, ours, "ms", "kernel.py", beside, peer, target, target_date=target_date)
 
     trip, process = "round trip, empty cell", "a new Python process, no jail"
-    yield line("cell, round trip", trip, 0.1, "ipykernel")
-    yield line("cell, round trip", trip, None, process)
-    yield line("kernel start, jailed, cold", "cold start", 80, "ipykernel")
+    yield line("cell, round trip", trip, 0.1, "ipykernel", FIRST_TARGETS)
+    yield line("cell, round trip", trip, None, process, "")
+    yield line("kernel start, jailed, cold", "cold start", 80, "ipykernel", SECOND_TARGETS)
     yield line(
-        "kernel start, jailed, from the fork server", "start from the fork server", 15, process
+        "kernel start, jailed, from the fork server",
+        "start from the fork server",
+        15,
+        process,
+        SECOND_TARGETS,
     )
 
 
 def agent_lines(results: dict[str, list[dict[str, Any]]]) -> Iterator[Line]:
     def line(*values: Any, **more: Any) -> Line:
         what, ours, unit, *target = values
-        return Line(what, ours, unit, "agent.py", target=target[0] if target else None, **more)
+        date = FIRST_TARGETS if target else ""
+        return Line(
+            what,
+            ours,
+            unit,
+            "agent.py",
+            target=target[0] if target else None,
+            target_date=date,
+            **more,
+        )
 
     small, large, whole = results["task"]
     assert not whole["evictions"], "the last run of the task is the one without evictions"
@@ -299,6 +364,7 @@ def recall_lines(results: dict[str, Any] | None) -> Iterator[Line]:
             fts5,
             0.6,
             more_is_better=True,
+            target_date=SECOND_TARGETS,
         )
 
 
@@ -308,9 +374,27 @@ def token_lines(results: dict[str, Any] | None) -> Iterator[Line]:
         first = max(question["first request"] for question in questions)
         what = f"first request over {results['turns']:,} turns"
         # Half of the figure before sessions had outlines.
-        yield Line(what, first, "tokens", command, target=3_462)
+        yield Line(what, first, "tokens", command, target=3_462, target_date=SECOND_TARGETS)
         sent = results["all"]["input tokens"]
         yield Line(f"{len(questions)} questions of five cells over them", sent, "tokens", command)
+
+
+def qwenpaw_lines(results: dict[str, Any]) -> Iterator[Line]:
+    for line in results["lines"]:
+        is_rate = line["unit"] == "/s"
+        target = 1.2 * line["theirs"] if is_rate else None
+        yield Line(
+            f"{line['what']}, {results['messages']:,} messages",
+            line["ours"],
+            line["unit"],
+            "beside_qwenpaw.py",
+            f"QwenPaw {results['version']}",
+            line["theirs"],
+            target,
+            more_is_better=is_rate,
+            floor=line["theirs"] if is_rate else None,
+            target_date=THIRD_TARGETS if is_rate else "",
+        )
 
 
 def series(
@@ -364,9 +448,12 @@ def table(results: Results) -> str:
 
 
 def place(facts: dict[str, Any]) -> str:
+    peers = f"SQLite {facts['sqlite']}"
+    if facts.get("ipykernel"):
+        peers += f", ipykernel {facts['ipykernel']}"
     return (
         f"{facts['cores']} cores ({facts['processor']}), {facts['kernel']}, Python "
-        f"{facts['python']}, SQLite {facts['sqlite']}, load {facts['load at start']} at the start"
+        f"{facts['python']}, {peers}, load {facts['load at start']} at the start"
     )
 
 

@@ -171,6 +171,20 @@ def test_a_target_that_builds_on_a_floor_moves_with_it(folder: Path) -> None:
     assert "≤ 1 ms" in rows[1] and rows[1].endswith("met")
 
 
+def test_a_target_says_when_it_was_set(folder: Path) -> None:
+    line = RESULTS["lines"][0] | {"target_date": "2026-11-18"}  # type: ignore[index]
+    (folder / "results.json").write_text(json.dumps(RESULTS | {"lines": [line]}))
+    assert "≤ 0.5 ms (1.25× raw SQLite), set on 2026-11-18" in fill(folder).stdout
+
+
+def test_the_published_page_shows_the_results_of_the_last_run(folder: Path) -> None:
+    page, results = ROOT / "docs" / "RESULTS.md", ROOT / "benchmarks" / "results.json"
+    (folder / "RESULTS.md").write_text(page.read_text())
+    (folder / "results.json").write_text(results.read_text())
+    assert fill(folder).returncode == 0
+    assert (folder / "RESULTS.md").read_text() == page.read_text()
+
+
 def test_the_plots_are_svg_and_linked(filled: tuple[Path, str]) -> None:
     folder, _ = filled
     text = (folder / "RESULTS.md").read_text()
