@@ -3,6 +3,7 @@ says, and whether it reports a failure.
 """
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -385,3 +386,12 @@ def test_any_output_has_one_bounded_line(drawn: list[str], is_error: bool) -> No
 def test_any_json_value_has_one_bounded_line(value: object) -> None:
     assert len(outcome(json.dumps(value)).text) <= OUTCOME_CHARS
     edit_size(value)
+
+
+@pytest.mark.parametrize("piece", ["x", "1-", "a/", "a.", "a.b-1", "x: ", "= "])
+def test_a_line_as_long_as_may_be_read_takes_little_time(piece: str) -> None:
+    line = piece * (READ_CHARS // len(piece))
+    begun = time.process_time()
+    outcome(line)
+    outcome("\n".join([line] * 2), is_error=True)
+    assert time.process_time() - begun < 1
