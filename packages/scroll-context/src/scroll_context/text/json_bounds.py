@@ -15,8 +15,13 @@ MOST_VALUES = 1_000_000
 # Bytes per value of a document. A document with more than MOST_VALUES values needs at least this.
 BYTES_A_VALUE = 16
 
-_MARKS = re.compile(r'["\[{,]')
-_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+# Text up to and including the next comma or bracket outside of strings.
+_VALUE = rf'[^"\[{{,]*+(?:{_STRING}[^"\[{{,]*+)*+[\[{{,]'
+_ONE_VALUE = re.compile(_VALUE, re.DOTALL)
+# A loop in Python over single values takes twelve times as long.
+_BATCH = 1_000
+_BATCH_OF_VALUES = re.compile(f"(?:{_VALUE}){{{_BATCH}}}+", re.DOTALL)
 
 
 class TooManyValues(ValueError):
@@ -27,21 +32,14 @@ def check_values(text: str, most: int = MOST_VALUES) -> None:
     """Raise TooManyValues for a JSON text of more than about so many values."""
     if sum(map(text.count, ",[{")) <= most:
         return
-    count = 0
-    mark = _MARKS.search(text)
-    while mark is not None:
-        behind = mark.end()
-        if mark[0] == '"':
-            string = _STRING.match(text, mark.start())
-            if string is None:
-                # The string has no end. The parser says so, and builds nothing behind it.
-                return
-            behind = string.end()
-        else:
-            count += 1
+    count, end = 0, 0
+    # Nothing matches behind a string without an end. The parser reports it and builds nothing from
+    # there on.
+    for values, pattern in ((_BATCH, _BATCH_OF_VALUES), (1, _ONE_VALUE)):
+        while match := pattern.match(text, end):
+            count, end = count + values, match.end()
             if count > most:
                 raise TooManyValues(f"more than {most:,} values in one text; this is not a message")
-        mark = _MARKS.search(text, behind)
 
 
 def check_line(line: bytes) -> None:
