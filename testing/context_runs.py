@@ -4,6 +4,7 @@ context.
 
 import random
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from scroll_context.agent.agent import Agent, Run
@@ -25,6 +26,7 @@ def code(number: int) -> str:
     return f"code-{number * 7919 % 100_003}"
 
 
+@lru_cache(maxsize=64)
 def record(number: int, size: int) -> str:
     """A record of `size` characters, its code in the first hundred."""
     words = random.Random(number).choices(

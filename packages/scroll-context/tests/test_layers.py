@@ -5,6 +5,7 @@ The light modules stay light.
 """
 
 import ast
+import functools
 import graphlib
 import subprocess
 import sys
@@ -83,7 +84,8 @@ def modules(folder: Path) -> Iterator[tuple[str, Path]]:
         yield ".".join(parts).removesuffix(".__init__"), file
 
 
-def imports(file: Path) -> set[str]:
+@functools.cache
+def imports(file: Path) -> frozenset[str]:
     """The names that a file imports anywhere in it, as dotted names of modules or of things in
     them.
     """
@@ -94,7 +96,7 @@ def imports(file: Path) -> set[str]:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-    return names
+    return frozenset(names)
 
 
 def room_of(name: str) -> str:

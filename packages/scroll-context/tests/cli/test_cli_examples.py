@@ -71,9 +71,20 @@ def trip_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def packed_export(trip_store: Path) -> bytes:
+    exported = CliRunner().invoke(app, ["export", "--store", str(trip_store)])
+    assert exported.exit_code == 0, exported.output
+    return gzip.compress(exported.stdout_bytes)
+
+
 @pytest.fixture
 def workplace(
-    trip_store: Path, trip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trip_store: Path,
+    packed_export: bytes,
+    trip: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Path:
     """A home folder with the demo's store, and with the files that examples name."""
     shutil.copytree(trip_store, tmp_path / "trip")
@@ -87,8 +98,7 @@ def workplace(
     Path("WhatsApp Chat with Bo.txt").write_text(
         "31/12/2025, 21:30 - Bo: Happy new year!\n31/12/2025, 21:31 - Ada: And to you.\n"
     )
-    exported = CliRunner().invoke(app, ["export"]).stdout_bytes
-    Path("history.jsonl.gz").write_bytes(gzip.compress(exported))
+    Path("history.jsonl.gz").write_bytes(packed_export)
     Path("my_tools.py").write_text("def add(a: int, b: int) -> int:\n    return a + b\n")
     with Path("my_tools.py").open("a") as file:
         file.write('__all__ = ["add"]\n')

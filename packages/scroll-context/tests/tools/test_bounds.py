@@ -256,7 +256,7 @@ time.sleep(60)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     try:
         with Kernel(memory.answer, preludes=(handles_prelude(), memory_prelude())) as kernel:
-            result = kernel.execute(cell, timeout=3)
+            result = kernel.execute(cell, timeout=1.5)
             assert result.ended in ("timeout", "killed")
             assert until(lambda: memory.places.taken == 0, within=1.5), (
                 "the host works for a cell that has ended"

@@ -35,14 +35,11 @@ def test_nothing_leaves_below_the_high_mark() -> None:
 def test_results_fold_first_then_steps_leave_then_users_words() -> None:
     scribe = Scribe(12_000)
     converse(scribe, 200, size=1500)
-    kinds = [
-        (
-            bool(plan.folded),
-            any(_is_step(scribe, lo) for lo, _ in plan.evicted),
-            _asked(scribe, plan.evicted),
-        )
-        for plan in scribe.plans
-    ]
+    roles = {event.seq: event.role for event in scribe.log}
+    kinds = []
+    for plan in scribe.plans:
+        first_roles = {roles[lo] for lo, _ in plan.evicted}
+        kinds.append((bool(plan.folded), "assistant" in first_roles, "user" in first_roles))
     assert kinds[0] == (True, False, False)
     assert kinds.index((True, True, False)) < next(i for i, kind in enumerate(kinds) if kind[2])
     questions = [entry for entry in scribe.view.entries if isinstance(entry, UserMessage)]
@@ -50,16 +47,6 @@ def test_results_fold_first_then_steps_leave_then_users_words() -> None:
     assert len(questions) > len({step.turn for step in steps}), "questions outlive their answers"
     assert {step.turn for step in steps} <= {question.seq for question in questions}, (
         "no answer without its question"
-    )
-
-
-def _is_step(scribe: Scribe, seq: int) -> bool:
-    return any(event.seq == seq and event.role == "assistant" for event in scribe.log)
-
-
-def _asked(scribe: Scribe, evicted: tuple[tuple[int, int], ...]) -> bool:
-    return any(
-        event.seq == lo and event.role == "user" for lo, _ in evicted for event in scribe.log
     )
 
 
@@ -144,7 +131,8 @@ def test_past_requests_leave_with_their_steps_when_nothing_else_can() -> None:
         scribe.user(f"Part {n}: " + "unread words " * 60, continues=True)
     plan = scribe.fit()
     assert plan and not plan.over_budget
-    assert _asked(scribe, plan.evicted)
+    asked = {event.seq for event in scribe.log if event.role == "user"}
+    assert any(lo in asked for lo, _ in plan.evicted)
 
 
 def test_an_unread_result_is_clipped_and_then_folds_once_read() -> None:
