@@ -15,7 +15,7 @@ OTHERS := assistants shared inspector gateway evals
 EDITABLE := --editable './packages/scroll-context[models,mcp,openai,anthropic]' \
     $(foreach name,$(OTHERS),--editable ./packages/scroll-$(name))
 ASSISTANT_TESTS := $(addprefix packages/scroll-assistants/tests/,\
-    test_claude_code.py test_codex.py test_gemini.py)
+    test_claude_code.py test_codex.py test_gemini.py test_real_histories.py)
 
 .PHONY: help demo test lint types unit test-core test-assistants test-gateway test-gateway-kills \
     test-hosts test-long test-lowest dist docs browser screenshots bench bench-large bench-shared \
@@ -81,12 +81,18 @@ $(CORE_TESTS): pyproject.toml packages/scroll-context/pyproject.toml $(wildcard 
 test-core: $(CORE_TESTS)  ## the core's tests where nothing else of ours is installed; ARGS
 	$(CORE_VENV)/bin/pytest -n 4 $(or $(ARGS),packages/scroll-context/tests)
 
-test-assistants: $(READY)  ## the tests with a real Claude Code, Codex and Gemini CLI (400 MB)
+test-assistants: $(READY)  ## the tests with six real assistants: Claude Code, Codex, … (1 GB)
 	@$(BIN)/python -m pip install --quiet --group assistants \
 	    || echo "Claude Code and Codex cannot be installed"
 	@npm install --silent --no-fund --no-audit --prefix $(VENV)/gemini @google/gemini-cli \
 	    || echo "Gemini CLI cannot be installed"
+	@npm install --silent --no-fund --no-audit --prefix $(VENV)/histories \
+	    @earendil-works/pi-coding-agent @qwen-code/qwen-code @github/copilot \
+	    || echo "Pi, Qwen Code and Copilot CLI cannot be installed"
 	SCROLL_GEMINI_CLI=$(CURDIR)/$(VENV)/gemini/node_modules/.bin/gemini \
+	SCROLL_PI=$(CURDIR)/$(VENV)/histories/node_modules/.bin/pi \
+	SCROLL_QWEN=$(CURDIR)/$(VENV)/histories/node_modules/.bin/qwen \
+	SCROLL_COPILOT=$(CURDIR)/$(VENV)/histories/node_modules/.bin/copilot \
 	    $(BIN)/pytest -rs -n 3 --dist loadfile $(ASSISTANT_TESTS)
 
 test-hosts:      ## the adapters under their real frameworks, lowest and newest version; HOST=name

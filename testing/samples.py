@@ -119,6 +119,71 @@ def gemini_json(folder: Path, turns: int) -> Path:
     return path
 
 
+def qwen_code(folder: Path, turns: int) -> Path:
+    def line(number: int, kind: str, text: str) -> dict[str, Any]:
+        return {
+            "type": kind,
+            "uuid": f"u-{number}-{kind}",
+            "sessionId": "q-1",
+            "cwd": CWD,
+            "timestamp": at(number),
+            "message": {
+                "role": "user" if kind == "user" else "model",
+                "parts": [{"text": text}],
+            },
+        }
+
+    return lines(
+        folder / "projects" / "-home-ada-api" / "chats" / "q-1.jsonl",
+        [
+            line(n, kind, text(n))
+            for n in range(turns)
+            for kind, text in (("user", asked), ("assistant", answered))
+        ],
+    )
+
+
+def pi(folder: Path, turns: int) -> Path:
+    def entry(number: int, role: str, text: str) -> dict[str, Any]:
+        return {
+            "type": "message",
+            "id": f"{number:04}{role[:4]}",
+            "timestamp": at(number),
+            "message": {"role": role, "content": [{"type": "text", "text": text}]},
+        }
+
+    head = {"type": "session", "version": 3, "id": "p-1", "timestamp": at(0), "cwd": CWD}
+    return lines(
+        folder / "sessions" / "--home-ada-api--" / "2026-03-01_p-1.jsonl",
+        [
+            head,
+            *(
+                entry(n, role, text(n))
+                for n in range(turns)
+                for role, text in (("user", asked), ("assistant", answered))
+            ),
+        ],
+    )
+
+
+def copilot(folder: Path, turns: int) -> Path:
+    def event(number: int, kind: str, **data: Any) -> dict[str, Any]:
+        return {"type": kind, "data": data, "id": f"{number}-{kind}", "timestamp": at(number)}
+
+    start = event(0, "session.start", sessionId="g-1", context={"cwd": CWD})
+    return lines(
+        folder / "session-state" / "g-1" / "events.jsonl",
+        [
+            start,
+            *(
+                event(n, kind, content=text(n))
+                for n in range(turns)
+                for kind, text in (("user.message", asked), ("assistant.message", answered))
+            ),
+        ],
+    )
+
+
 def database(path: Path, schema: str) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -440,6 +505,9 @@ SAMPLES: dict[str, tuple[Writer, str]] = {
     "codex": (codex, "Codex rollout"),
     "gemini": (gemini, "Gemini CLI session"),
     "gemini-json": (gemini_json, "Gemini CLI session"),
+    "qwen-code": (qwen_code, "Qwen Code session"),
+    "pi": (pi, "Pi session"),
+    "copilot": (copilot, "Copilot CLI session"),
     "opencode": (opencode, "opencode database"),
     "opencode-v2": (opencode_v2, "opencode database"),
     "cursor": (cursor, "Cursor database"),

@@ -389,12 +389,12 @@ def watch(
 ) -> None:
     """Follow the histories of coding assistants as they grow.
 
-    Records new messages of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw, or new
-    content of the FILEs, until you press Ctrl-C. It resumes each file where it stopped, so you can
-    kill and restart it at any time: nothing is lost or recorded twice. If the system does not
-    report changes, the files are checked every two seconds. Assistants with hooks
-    (`scroll install`) need no watching. As with `scroll import`, the user in FILEs that you name is
-    you only with --mine.
+    Records new messages of Claude Code, Codex, the Gemini CLI, Qwen Code, Pi, the Copilot CLI,
+    opencode, Cursor and QwenPaw, or new content of the FILEs, until you press Ctrl-C. It resumes
+    each file where it stopped, so you can kill and restart it at any time: nothing is lost or
+    recorded twice. If the system does not report changes, the files are checked every two seconds.
+    Assistants with hooks (`scroll install`) need no watching. As with `scroll import`, the user in
+    FILEs that you name is you only with --mine.
 
     \b
     Examples:

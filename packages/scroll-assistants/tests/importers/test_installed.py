@@ -23,6 +23,9 @@ LINUX = {
     ".local/share/opencode": "opencode",
     ".config/Cursor/User": "cursor",
     ".cursor/projects/home-ada-api": "cursor-agent",
+    ".qwen": "qwen-code",
+    ".pi/agent": "pi",
+    ".copilot": "copilot",
     ".qwenpaw/workspaces/default": "qwenpaw",
 }
 ELSEWHERE = {
@@ -53,6 +56,9 @@ def test_every_assistant_is_found_and_imported(store: Store, tmp_path: Path, pla
         "opencode",
         "Cursor",
         "Cursor agent",
+        "Qwen Code",
+        "Pi",
+        "Copilot CLI",
         "QwenPaw",
     ]
     files = [file for history in histories for file in history.files]
@@ -62,14 +68,14 @@ def test_every_assistant_is_found_and_imported(store: Store, tmp_path: Path, pla
     )
     reports: list[ImportReport] = []
     capture_all(store, files, on_report=reports.append)
-    assert [report.added for report in reports] == [6] * 7 and not any(
+    assert [report.added for report in reports] == [6] * len(files) and not any(
         report.error for report in reports
     )
     agents = {event.agent_id for event in store.log.iterate()}
-    assert agents == {"claude-code", "codex", "gemini", "opencode", "cursor", "qwenpaw"}
+    assert agents == set(LINUX.values()) - {"cursor-agent"}
     machine(tmp_path, 4, platform)
     capture_all(store, files, on_report=reports.append)
-    assert [report.added for report in reports[7:]] == [2] * 7
+    assert [report.added for report in reports[len(files) :]] == [2] * len(files)
 
 
 def test_folders_that_variables_name_and_files_that_cannot_be_read(
@@ -160,7 +166,7 @@ def test_a_watcher_that_was_killed_is_followed_by_one_that_loses_nothing(
     with Store(folder) as store:
         said = [event.content for event in store.log.iterate()]
         assert sorted(said) == sorted(
-            [text(n) for n in range(turns) for text in (asked, answered)] * 7
+            [text(n) for n in range(turns) for text in (asked, answered)] * len(LINUX)
         )
 
 

@@ -53,7 +53,10 @@ def test_import_again_and_grow(store: Store, tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    "claude-code codex gemini gemini-json opencode opencode-v2 cursor cursor-agent qwenpaw".split(),
+    (
+        "claude-code codex gemini gemini-json qwen-code pi copilot opencode opencode-v2 cursor "
+        "cursor-agent qwenpaw"
+    ).split(),
 )
 def test_a_history_is_captured_as_it_grows(store: Store, tmp_path: Path, name: str) -> None:
     write, title = SAMPLES[name]

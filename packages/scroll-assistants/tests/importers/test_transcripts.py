@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scroll_assistants.importers import saved_outputs
+from scroll_assistants.importers import capture, saved_outputs
 from scroll_assistants.project import project_task
 from scroll_context.errors import UnreadableMessages
 from scroll_context.events import Event
@@ -655,3 +655,61 @@ def test_ordinary_messages_are_not_taken_for_transcripts(store: Store, tmp_path:
     nested = {"messages": [{"role": "user", "content": "hi", "mapping": {"a": 1}}]}
     (tmp_path / "talk.json").write_text(json.dumps(nested))
     assert import_file(store, tmp_path / "talk.json").format == "JSON"
+
+
+# Pi, Qwen Code, Copilot CLI -----------------------------------------------------------------------
+
+
+def test_words_of_the_program_in_the_turn_of_the_user_are_not_the_users(
+    store: Store, tmp_path: Path
+) -> None:
+    at = "2026-03-01T09:00:00Z"
+    pi = [
+        {"type": "session", "version": 3, "id": "p", "timestamp": at, "cwd": "/home/ada/api"},
+        {"type": "compaction", "id": "1", "timestamp": at, "summary": "A summary."},
+        {"type": "custom_message", "id": "2", "timestamp": at, "content": "An extension."},
+        {
+            "type": "message",
+            "id": "3",
+            "timestamp": at,
+            "message": {"role": "bashExecution", "command": "ls", "output": "notes.txt"},
+        },
+    ]
+    qwen = {"uuid": "u", "sessionId": "q", "timestamp": at, "cwd": "/home/ada/api"}
+    message = {"role": "user", "parts": [{"text": "A reminder."}]}
+    qwen_lines = [
+        {**qwen, "type": "user", "subtype": "notification", "message": message},
+        {**qwen, "uuid": "v", "type": "system", "subtype": "chat_compression", "systemPayload": {}},
+    ]
+    copilot = [
+        {"type": "session.start", "data": {"sessionId": "c"}, "id": "0", "timestamp": at},
+        {
+            "type": "user.message",
+            "data": {"content": "A skill.", "source": "skill-pdf"},
+            "id": "1",
+            "timestamp": at,
+        },
+        {
+            "type": "user.message",
+            "data": {"content": "A task."},
+            "agentId": "a",
+            "id": "2",
+            "timestamp": at,
+        },
+    ]
+    for name, values in {"p": pi, "q": qwen_lines, "c": copilot}.items():
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(value) + "\n" for value in values))
+        assert capture(store, path).bad == 0
+    events = list(store.log.iterate())
+    assert [(event.kind, event.content) for event in events] == [
+        ("compaction", "A summary."),
+        ("meta", "An extension."),
+        ("meta", "$ ls\nnotes.txt"),
+        ("meta", "A reminder."),
+        ("compaction", "[the conversation was compressed]"),
+        ("meta", "A skill."),
+        ("meta", "A task."),
+    ]
+    assert {event.role for event in events} == {"system"}
+    assert events[-1].session_id == "c/a"

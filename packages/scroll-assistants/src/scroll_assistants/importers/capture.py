@@ -336,6 +336,8 @@ def places(
     else:
         settings = folder("XDG_CONFIG_HOME", ".config")
     gemini = Path(environ["GEMINI_CLI_HOME"]) if environ.get("GEMINI_CLI_HOME") else home
+    qwen_home = folder("QWEN_HOME", ".qwen")
+    qwen = Path(environ["QWEN_RUNTIME_DIR"]) if environ.get("QWEN_RUNTIME_DIR") else qwen_home
     return [
         ("Claude Code", folder("CLAUDE_CONFIG_DIR", ".claude") / "projects", ("*/*.jsonl",)),
         (
@@ -354,6 +356,13 @@ def places(
             "Cursor agent",
             folder("CURSOR_CONFIG_DIR", ".cursor") / "projects",
             ("*/agent-transcripts/**/*.jsonl",),
+        ),
+        ("Qwen Code", qwen / "projects", ("*/chats/*.jsonl",)),
+        ("Pi", folder("PI_CODING_AGENT_DIR", ".pi", "agent") / "sessions", ("*/*.jsonl",)),
+        (
+            "Copilot CLI",
+            folder("COPILOT_HOME", ".copilot") / "session-state",
+            ("*/events.jsonl",),
         ),
         ("QwenPaw", folder("QWENPAW_WORKING_DIR", ".qwenpaw"), ("**/history.db",)),
     ]

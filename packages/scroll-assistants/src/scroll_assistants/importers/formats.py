@@ -291,6 +291,9 @@ _ALL = (
     ),
     _layout(Format.CODEX, "Codex rollout", _transcript(Format.CODEX), **_TRANSCRIPT),
     _layout(Format.GEMINI, "Gemini CLI session", _transcript(Format.GEMINI), **_TRANSCRIPT),
+    _layout(Format.QWEN_CODE, "Qwen Code session", _transcript(Format.QWEN_CODE), **_TRANSCRIPT),
+    _layout(Format.PI, "Pi session", _transcript(Format.PI), **_TRANSCRIPT),
+    _layout(Format.COPILOT, "Copilot CLI session", _transcript(Format.COPILOT), **_TRANSCRIPT),
     _layout(Format.OPENCODE, "opencode database", _database(Format.OPENCODE), **_DATABASE),
     _layout(Format.CURSOR, "Cursor database", _database(Format.CURSOR), **_DATABASE),
     _layout(

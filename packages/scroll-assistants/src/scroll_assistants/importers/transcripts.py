@@ -1,6 +1,7 @@
-"""Transcripts of coding assistants as messages: Codex rollouts and sessions of the Gemini CLI.
+"""Transcripts of coding assistants as messages: Codex rollouts, and sessions of the Gemini CLI and
+of Qwen Code, which writes Gemini's parts.
 
-Transcripts of Claude Code are read in claude_code.py, in the same way.
+claude_code.py, pi.py and copilot.py read those of other assistants, in the same way.
 
 Each reader takes the JSON values of a file, in order, and yields messages in the shape that
 `messages.pieces` reads, each with a source key made of the ids that the assistant itself issued. So
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scroll_assistants.importers import claude_code
+from scroll_assistants.importers import claude_code, copilot, pi
 from scroll_assistants.importers.records import Format, placed
 from scroll_assistants.project import task_of
 from scroll_context.errors import BadInput
@@ -67,8 +68,15 @@ def recognise(value: Any) -> Format | None:
         has_envelope = "content" not in value and isinstance(value.get("message"), dict)
         return Format.CURSOR_AGENT if is_speaker and has_envelope else None
     kind = value.get("type")
-    if kind in ("user", "assistant", "system") and "sessionId" in value and "uuid" in value:
-        return Format.CLAUDE_CODE
+    if "sessionId" in value and "uuid" in value:
+        if _is_qwen(value):
+            return Format.QWEN_CODE
+        if kind in ("user", "assistant", "system"):
+            return Format.CLAUDE_CODE
+    if pi.is_line(value):
+        return Format.PI
+    if copilot.is_line(value):
+        return Format.COPILOT
     if kind in _CODEX_LINES and isinstance(value.get("payload"), dict) and "timestamp" in value:
         return Format.CODEX
     if "sessionId" in value and ("projectHash" in value or "startTime" in value):
@@ -313,8 +321,90 @@ def _gemini_part(part: dict[str, Any]) -> Any:
     return records.json_text(part)
 
 
+# Qwen Code ----------------------------------------------------------------------------------------
+
+
+def _is_qwen(line: dict[str, Any]) -> bool:
+    """Whether a line that could be one of Claude Code is one of Qwen Code."""
+    message = line.get("message")
+    return "systemPayload" in line or (isinstance(message, dict) and "parts" in message)
+
+
+def _qwen_code(record: RawMessage, state: State, _: Path) -> Iterator[RawMessage]:
+    """The messages of a line. The first folder that a session names is its project."""
+    line = record.value
+    messages = _qwen_messages(line)
+    if not messages:
+        return
+    uuid = records.identifier(records.text(line, "uuid"))
+    if not uuid:
+        raise BadInput("a line of Qwen Code needs a uuid")
+    state.setdefault("task", task_of(records.text(line, "cwd")))
+    about = records.fields(line, uuid="uuid", parent="parentUuid", version="version", model="model")
+    for number, message in enumerate(messages):
+        yield placed(
+            record,
+            Format.QWEN_CODE,
+            message,
+            session=records.text(line, "sessionId") or record.labels.session_id,
+            key=f"{uuid}.{number}" if number else uuid,
+            task=state["task"],
+            time=line.get("timestamp"),
+            about=about,
+        )
+
+
+def _qwen_messages(line: dict[str, Any]) -> list[dict[str, Any]]:
+    kind = records.text(line, "type")
+    if kind == "system" and line.get("subtype") == "chat_compression":
+        text = "[the conversation was compressed]"
+        return [{"role": "system", "content": text, "kind": COMPACTION}]
+    message = line.get("message")
+    if kind not in ("user", "assistant", "tool_result") or not isinstance(message, dict):
+        return []
+    messages: list[dict[str, Any]] = []
+    spoken: list[dict[str, Any]] = []
+    for part in records.objects(message, "parts"):
+        tool_call = part.get("functionCall")
+        response = part.get("functionResponse")
+        if part.get("thought"):
+            thought = records.text(part, "text")
+            messages.append({"role": "assistant", "content": thought, "kind": THINKING})
+        elif isinstance(tool_call, dict):
+            call_id = records.text(tool_call, "id")
+            name = records.text(tool_call, "name")
+            messages.append(call(name, tool_call.get("args") or {}, call_id))
+        elif isinstance(response, dict):
+            messages.append(_qwen_result(response, part, line))
+        else:
+            spoken.append(part)
+    content = _gemini_content(spoken)
+    if content:
+        turn: dict[str, Any] = {"role": "assistant" if kind == "assistant" else "user"}
+        turn["content"] = content
+        # The program writes some messages in the user's turn, and says so in a subtype.
+        if kind == "tool_result" or (kind == "user" and line.get("subtype")):
+            turn["kind"] = META
+        thoughts = [message for message in messages if message.get("kind") == THINKING]
+        messages.insert(len(thoughts), turn)
+    return messages
+
+
+def _qwen_result(
+    response: dict[str, Any], part: dict[str, Any], line: dict[str, Any]
+) -> dict[str, Any]:
+    outcome = line.get("toolCallResult")
+    status = outcome.get("status") if isinstance(outcome, dict) else ""
+    output = response.get("response")
+    has_failed = status == "error" or (isinstance(output, dict) and "error" in output)
+    return result(records.text(response, "id"), _gemini_content([part]), has_failed)
+
+
 READERS: dict[Format, LineReader] = {
     Format.CLAUDE_CODE: claude_code.read_line,
     Format.CODEX: _codex,
     Format.GEMINI: _gemini,
+    Format.QWEN_CODE: _qwen_code,
+    Format.PI: pi.read_line,
+    Format.COPILOT: copilot.read_line,
 }

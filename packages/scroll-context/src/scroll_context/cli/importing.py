@@ -136,10 +136,11 @@ def import_(
 
     The store is created if there is none. A folder means all files in it, and "-" means stdin.
 
-    Reads histories of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw; exports of
-    ChatGPT, Slack and WhatsApp; messages of OpenAI, Anthropic and LangChain as JSON or JSON Lines;
-    Markdown, plain text, and CSV with a role column; files from `scroll export`; and archives (.gz,
-    .zip) of these. Each tool call and each tool result becomes an event.
+    Reads histories of Claude Code, Codex, the Gemini CLI, Qwen Code, Pi, the Copilot CLI, opencode,
+    Cursor and QwenPaw; exports of ChatGPT, Slack and WhatsApp; messages of OpenAI, Anthropic and
+    LangChain as JSON or JSON Lines; Markdown, plain text, and CSV with a role column; files from
+    `scroll export`; and archives (.gz, .zip) of these. Each tool call and each tool result becomes
+    an event.
 
     Imports are idempotent: a file that was imported before adds nothing, and a file that has grown
     adds its new messages. Keys and tokens are replaced by markers unless you pass --keep-secrets or
@@ -147,8 +148,8 @@ def import_(
     --skip-bad. If another source began a session with the same name, the file's session gets
     another name unless you pass --into.
 
-    --all finds the histories of Claude Code, Codex, the Gemini CLI, opencode, Cursor and QwenPaw,
-    shows their number, size and age, and imports them. The next run reads only new messages.
+    --all finds the histories of these assistants on this machine, shows their number, size and age,
+    and imports them. The next run reads only new messages.
 
     A file that you name may contain anyone's words, so by default none of them count as yours: they
     are not standing instructions, are not in the hand-over, and are not found by --role user. They
