@@ -29,7 +29,7 @@ from scroll_assistants import recall_server
 from scroll_assistants.mcp_http import sdk_server, serve_http
 from scroll_assistants.project import project_task
 from scroll_assistants.recall_server import RecallServer
-from scroll_context.events import Draft
+from scroll_context.events import Draft, Scope
 from scroll_context.recall.lookup import Lookup
 from scroll_context.store import Store
 from scroll_context.view.tokens import estimate
@@ -613,7 +613,8 @@ def test_a_cell_that_prints_the_name_of_its_kernel_leaves_it_in_no_event(store: 
 
 def test_sessions_of_kernels_are_told_apart_by_task_and_name(store: Store) -> None:
     def session(task: str, name: str) -> str:
-        return recall_server._Kernels(store, task, "task", 1)._session_id(name)
+        scope = Scope("", task_id=task)
+        return recall_server._Kernels(store, scope, "task", 1)._session_id(name)
 
     pairs = [
         ("acme", "secret-k"),
@@ -823,3 +824,29 @@ def test_fifty_clients_at_once(url: str) -> None:
     answers = anyio.run(main)
     assert len(answers) == 50
     assert all(answers[number].endswith(f"quail{number:02}.") for number in range(50))
+
+
+class LocalCaller:
+    """A client whose protocol cannot identify it."""
+
+    kernel = ""
+
+    async def report_progress(self, done: float, total: float, message: str) -> None:
+        pass
+
+
+def test_cells_read_the_earlier_tasks_of_the_project(store: Store) -> None:
+    for task in ("shop", "subfolder", "elsewhere"):
+        content = f"The kingfisher of {task} nests by the weir."
+        store.append(Draft(session_id=task, task_id=task, role="user", content=content))
+
+    async def cell() -> str:
+        server = RecallServer(store, task="shop", earlier_tasks=("subfolder",))
+        source = 'print(sorted(hit["session_id"] for hit in ms.search("kingfisher")))'
+        try:
+            answer = await server.exec(LocalCaller(), source)
+        finally:
+            await server.close()
+        return answer.text
+
+    assert "['shop', 'subfolder']" in anyio.run(cell)

@@ -10,9 +10,10 @@ import pytest
 
 from gateways import changes_between_evictions, events_of, gateway, sessions_of, talk
 from scripted_upstream import Refusal, ScriptedUpstream, Turn
-from scroll_context.events import Kind
+from scroll_context.events import Draft, Kind
 from scroll_context.store import Store
 from scroll_gateway.recall import NAME
+from scroll_gateway.running import opened
 from upstream_wire import Answer, Call
 
 Json = dict[str, Any]
@@ -136,3 +137,26 @@ def test_a_wrong_call_gets_a_reason(tmp_path: Path) -> None:
         sent = json.loads(upstream.requests[-1].body)["messages"]
     assert sent[-1]["role"] == "tool"
     assert sent[-1]["content"].startswith(f"{NAME} failed: ")
+
+
+def test_a_recall_reads_the_earlier_tasks_of_the_project(tmp_path: Path) -> None:
+    def script(turn: Turn) -> Answer:
+        if turn.number == 1:
+            return Answer("", (Call(NAME, {"query": "kingfisher weir"}),))
+        return Answer("I see.")
+
+    with Store(tmp_path, create=True) as store:
+        for task in ("subfolder", "elsewhere"):
+            content = f"The kingfisher of {task} nests by the weir."
+            store.append(Draft(session_id=task, task_id=task, role="user", content=content))
+    with ScriptedUpstream(script) as upstream:
+        with (
+            opened(
+                tmp_path, upstream.url, window=WINDOW, task_id="shop", earlier_tasks=("subfolder",)
+            ) as running,
+            running.serving(),
+        ):
+            talk("chat", running.url)
+        sent = json.loads(upstream.requests[-1].body)["messages"]
+    assert "The kingfisher of subfolder nests" in sent[-1]["content"]
+    assert "elsewhere" not in sent[-1]["content"]

@@ -340,7 +340,7 @@ def mcp(
         server = RecallServer(
             opened,
             task=task or own.task,
-            earlier_tasks=() if task else own.earlier,
+            earlier_tasks=own.earlier if task in (None, own.task) else (),
             reach=reach,
             client_session=client,
             assistant=assistant or "",

@@ -275,7 +275,7 @@ def _tasks(folder: str, reach: str) -> tuple[str, ...]:
     from scroll_context.projects import remember_project
 
     project = remember_project(folder)
-    return () if reach == "all" else (project.task, *project.earlier)
+    return () if reach == "all" else project.tasks
 
 
 def _reader(store: str) -> tuple[Any, Any]:

@@ -135,7 +135,7 @@ class RecallServer:
         self._client = _CapturedClient(store, self.grant, client_session, assistant)
         self._made: Memory | None = None
         self._making = threading.Lock()
-        self._kernels = _Kernels(store, task, reach, max_kernels)
+        self._kernels = _Kernels(store, scope, reach, max_kernels)
         # The kernel of the client over standard streams.
         self.own_kernel = _new_name()
         self._noting = asyncio.Lock()
@@ -479,9 +479,9 @@ class _Kernels:
     never more kernels than places, however many clients come at once.
     """
 
-    def __init__(self, store: Store, task: str, reach: Reach, most: int) -> None:
+    def __init__(self, store: Store, scope: Scope, reach: Reach, most: int) -> None:
         self._store = store
-        self._task = task
+        self._scope = scope
         self._reach = reach
         self._free_places = most
         self._most = most
@@ -583,7 +583,7 @@ class _Kernels:
 
         The task is part of it, so that a name is of no use in another project.
         """
-        return f"{AGENT}-{id_of(self._task, name)}"
+        return f"{AGENT}-{id_of(self._scope.task_id, name)}"
 
     def _open(self, name: str) -> "Session":
         from scroll_context.kernel.kernel import KernelOptions
@@ -597,7 +597,8 @@ class _Kernels:
             self._store,
             self._session_id(name),
             agent_id=AGENT,
-            task_id=self._task,
+            task_id=self._scope.task_id,
+            earlier_tasks=self._scope.earlier_tasks,
             options=options,
             wait=LEASE_SECONDS,
         )

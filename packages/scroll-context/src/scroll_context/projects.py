@@ -45,6 +45,11 @@ class Project(NamedTuple):
     # before they were recognised as such, and by clones before they were joined.
     earlier: tuple[str, ...] = ()
 
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """All tasks of its sessions. Whoever reads the project reads these."""
+        return (self.task, *self.earlier)
+
 
 def project_task(folder: "str | os.PathLike[str]") -> str:
     """The task of the project that a folder belongs to."""
@@ -63,6 +68,16 @@ def project_of(folder: "str | os.PathLike[str]") -> Project:
     others = {member.task for member in known.values()}
     earlier = [name for name in tasks if name not in others and name != task]
     return Project(main, task, tuple(earlier[:_MOST_EARLIER]))
+
+
+def tasks_of_project(task: str) -> tuple[str, ...]:
+    """All tasks of the project that a task stands for."""
+    for member in known_folders().values():
+        if member.task == task and not member.is_part:
+            project = project_of(member.folder)
+            if project.task == task:
+                return project.tasks
+    return (task,)
 
 
 def remember_project(folder: "str | os.PathLike[str]") -> Project:

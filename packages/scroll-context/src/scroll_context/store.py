@@ -16,6 +16,7 @@ import msgspec
 from scroll_context.errors import StoreLocked, StoreReadOnly
 from scroll_context.events import EVERYTHING, Draft, Event, Grant, Progress
 from scroll_context.log import schema
+from scroll_context.log.filters import TextOrTexts
 from scroll_context.log.foreign import ForeignWriter
 from scroll_context.log.log import EventLog
 from scroll_context.log.payload_handles import ArtifactRef, ToolResultRef, ref
@@ -146,7 +147,7 @@ class Store:
         seqs: Iterable[int] = (),
         session_id: str | None = None,
         agent_id: str | None = None,
-        task_id: str | None = None,
+        task_id: TextOrTexts = None,
         source: str | None = None,
         words: Collection[str] = (),
         reason: Reason = "request",
@@ -190,7 +191,7 @@ class Store:
         kinds: Collection[str] = (),
         session_id: str | None = None,
         agent_id: str | None = None,
-        task_id: str | None = None,
+        task_id: TextOrTexts = None,
         by: str = "",
         dry_run: bool = False,
         progress: Progress | None = None,

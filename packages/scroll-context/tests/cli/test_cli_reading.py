@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from scroll_context.events import Draft, Kind
-from scroll_context.projects import project_task
+from scroll_context.projects import project_task, remember_project
 from scroll_context.store import Store
 
 
@@ -473,3 +473,38 @@ def test_edits_are_shown_as_diffs(scroll: Any, folder: Path, name: str) -> None:
         assert "\n-x = 1\n" in shown and "\n+x = 3\n" in shown and "old_string" not in shown
     assert json.loads(scroll("show", 1, "--json").stdout)["content"] == call
     assert '{"path": "."}' in scroll("show", 2).stdout
+
+
+def test_a_project_is_read_with_the_tasks_that_it_had_before(
+    filled: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder.parent / "state"))
+    project = folder.parent / "garden"
+    part = project / "api"
+    part.mkdir(parents=True)
+    # Before the folder was a repository, its subfolder was a project by itself.
+    earlier = project_task(part)
+    (project / ".git").mkdir()
+    (project / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    remember_project(part)
+    with Store(folder) as store:
+        for name, task in (("shed", project_task(project)), ("pond", earlier)):
+            content = f"The {name} has a kingfisher on its weathervane."
+            store.append(Draft(session_id=name, task_id=task, role="user", content=content))
+
+    def names(*words: str) -> set[str]:
+        rows = json.loads(filled(*words, "--json").stdout)
+        return {row["session_id"] for row in rows}
+
+    for named in (str(project), str(part), "garden"):
+        narrowing = ("--project", named)
+        assert names("sessions", *narrowing) == {"shed", "pond"}
+        assert names("search", "kingfisher", *narrowing) == {"shed", "pond"}
+    query = "SELECT DISTINCT session_id FROM hist.events"
+    document = json.loads(filled("sql", query, "--project", "garden", "--json").stdout)
+    assert {row["session_id"] for row in document["rows"]} == {"shed", "pond"}
+    prompt = "Which weathervane has the kingfisher?"
+    offer = json.loads(filled("brief", prompt, "--project", "garden", "--json").stdout)
+    assert {row["session_id"] for row in offer["quotations"]} == {"shed", "pond"}
+    plan = json.loads(filled("erase", "--project", "garden", "--dry-run", "--json").stdout)
+    assert len(plan["asked"]) == 2

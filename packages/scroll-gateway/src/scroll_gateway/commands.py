@@ -103,12 +103,19 @@ def gateway(
         return
     if upstream is None:
         raise click.UsageError("Name the --upstream: anthropic, openai or a URL.")
-    from scroll_context.projects import project_task
+    from scroll_context.projects import Project, project_of
     from scroll_gateway.running import opened
 
     logging.basicConfig(level=logging.WARNING, format="scroll: %(message)s")
-    task_id = task or project_task(Path.cwd())
-    with opened(store, upstream, window=window, task_id=task_id, port=port) as running:
+    project = Project("", task) if task else project_of(Path.cwd())
+    with opened(
+        store,
+        upstream,
+        window=window,
+        task_id=project.task,
+        earlier_tasks=project.earlier,
+        port=port,
+    ) as running:
         if as_json:
             print_document({"url": running.url, "pid": os.getpid(), "window": window})
         else:
@@ -198,7 +205,7 @@ def wrap(
       scroll wrap --window 60000 claude --resume
       scroll wrap codex exec "fix the tests"
     """
-    from scroll_context.projects import project_task
+    from scroll_context.projects import project_of
     from scroll_gateway import assistants
     from scroll_gateway.running import opened
     from scroll_gateway.wrapping import status_of
@@ -207,10 +214,12 @@ def wrap(
     environment = dict(os.environ)
     target = upstream or assistants.upstream_of(assistant, environment)
     place = store if isinstance(store, str) else store.expanduser().absolute()
-    task_id = project_task(Path.cwd())
+    project = project_of(Path.cwd())
     _log_to_file()
-    with opened(place, target, window=window, task_id=task_id) as running:
-        recall = assistants.Recall.of(str(place), task_id, _RECORDED_AS[assistant])
+    with opened(
+        place, target, window=window, task_id=project.task, earlier_tasks=project.earlier
+    ) as running:
+        recall = assistants.Recall.of(str(place), project.task, _RECORDED_AS[assistant])
         run = assistants.run_of(assistant, path, arguments, running.url, recall, environment)
         with running.serving():
             status = status_of(run)

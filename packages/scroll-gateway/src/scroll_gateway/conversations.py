@@ -174,10 +174,13 @@ class Conversation(WiredSession):
 class Conversations:
     """All conversations of one gateway, on one store. Safe to use from several threads."""
 
-    def __init__(self, store: Store, *, window: int, task_id: str = "") -> None:
+    def __init__(
+        self, store: Store, *, window: int, task_id: str = "", earlier_tasks: tuple[str, ...] = ()
+    ) -> None:
         self._store = store
         self._window = window
         self._task_id = task_id
+        self._earlier_tasks = earlier_tasks
         self._lock = threading.Lock()
         self._open: OrderedDict[str, Conversation] = OrderedDict()
         self._closed = Sums()
@@ -272,7 +275,9 @@ class Conversations:
         if not _has_reply(request.messages):
             return ""
         log = self._store.log
-        sessions = log.sessions(Grant(task_id=self._task_id))[-MOST_PARENTS:]
+        sessions = log.sessions(Grant(task_id=(self._task_id, *self._earlier_tasks)))[
+            -MOST_PARENTS:
+        ]
         names = [session.session_id for session in sessions]
         beginning = known_beginning(log, names, request.messages)
         if beginning is None:
@@ -290,7 +295,14 @@ class Conversations:
         if parent:
             # At its newest event, so that everything that was folded stays folded.
             newest = self._store.log.tail(1, session_id=parent)[-1].seq
-            session = fork(self._store, parent, newest, session_id=name, options=options)
+            session = fork(
+                self._store,
+                parent,
+                newest,
+                session_id=name,
+                options=options,
+                earlier_tasks=self._earlier_tasks,
+            )
         else:
             session = Session.open_or_resume(
                 self._store,
@@ -298,6 +310,7 @@ class Conversations:
                 # As importers of the program's own history name it: both are one session.
                 agent_id=program,
                 task_id=self._task_id,
+                earlier_tasks=self._earlier_tasks,
                 options=options,
             )
         conversation = Conversation(

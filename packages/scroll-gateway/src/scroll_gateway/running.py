@@ -59,9 +59,17 @@ class RunningGateway(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def opened(
-    place: Path | str, upstream: str, *, window: int, task_id: str, port: int = 0
+    place: Path | str,
+    upstream: str,
+    *,
+    window: int,
+    task_id: str,
+    earlier_tasks: tuple[str, ...] = (),
+    port: int = 0,
 ) -> Iterator[RunningGateway]:
     """A gateway that listens, and does not answer yet.
+
+    It records in the task; recall also reads the earlier tasks of the same project.
 
     A port that the caller chose keeps its token, so clients find a restarted gateway again.
     """
@@ -77,7 +85,9 @@ def opened(
             "store": str(printable_place(place)),
             "task": task_id,
         }
-        conversations = Conversations(store, window=window, task_id=task_id)
+        conversations = Conversations(
+            store, window=window, task_id=task_id, earlier_tasks=earlier_tasks
+        )
         gateway = Gateway(conversations, upstream, token=token, port=port, facts=facts)
         url = f"http://{HOST}:{port}{gateway.base_path}"
         with _announced(port, url):

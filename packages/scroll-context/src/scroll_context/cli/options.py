@@ -17,7 +17,7 @@ from scroll_context.cli.output import note
 from scroll_context.cli.settings import VARIABLE, default_store, ignored_store, usual_store
 from scroll_context.errors import BadInput, NotAStore, ScrollError, UnknownSession
 from scroll_context.log.address import is_address
-from scroll_context.projects import is_task_of, project_task
+from scroll_context.projects import is_task_of, project_of, tasks_of_project
 
 if TYPE_CHECKING:
     from scroll_context.log.log import EventLog
@@ -172,11 +172,11 @@ class Narrowing(msgspec.Struct, frozen=True):
 
     session: str | None = None
     agent: str | None = None
-    task: str | None = None
+    task: str | tuple[str, ...] | None = None
     in_project: str | None = None
 
     def resolve(self, log: "EventLog", *, full_names: bool = False) -> "Narrowing":
-        """The same with the full session name, and with the task of the project.
+        """The same with the full session name, and with the tasks of the project.
 
         With `full_names`, a session is not found by the beginning of its name, since a command
         that destroys must not take another session than the user named.
@@ -186,7 +186,7 @@ class Narrowing(msgspec.Struct, frozen=True):
         session = self.session
         if session is not None and not full_names:
             session = session_named(log, session)
-        task = self.task if self.in_project is None else _task_of_project(log, self.in_project)
+        task = self.task if self.in_project is None else _tasks_of(log, self.in_project)
         return Narrowing(session, self.agent, task)
 
 
@@ -237,18 +237,20 @@ def session_named(log: "EventLog", text: str) -> str:
     )
 
 
-def _task_of_project(log: "EventLog", project: str) -> str:
-    """The task of a project, which is named by its folder or by the name of that folder."""
+def _tasks_of(log: "EventLog", project: str) -> tuple[str, ...]:
+    """The tasks of a project, which is named by its folder or by the name of that folder."""
     if os.sep in project or project in (".", "..") or project.startswith("~"):
-        return project_task(Path(project).expanduser())
+        return project_of(Path(project).expanduser()).tasks
     rows = log.query(
         "SELECT DISTINCT task_id FROM event WHERE substr(task_id, 1, ?) = ?",
         (len(project), project),
     )
     names = [str(name) for (name,) in rows]
     tasks = [name for name in names if is_task_of(name, project)]
-    if len(tasks) == 1:
-        return tasks[0]
+    # A subfolder may have the name of its project.
+    projects = {tasks_of_project(task) for task in tasks}
+    if len(projects) == 1:
+        return projects.pop()
     if tasks:
         raise BadInput(
             f"several projects are called {project!r}: {_listed(tasks)}; name one with --task, or "

@@ -104,6 +104,8 @@ class SessionParts(TypedDict, total=False):
     confirm: Confirm | None
     # The model behind `ask` and `ask_many`.
     ask: AskModel | Callable[[str, str], AskReply] | None
+    # Other tasks of the same project, which a reach of `task` reads too. They are not recorded.
+    earlier_tasks: tuple[str, ...]
 
 
 class OpenArguments(SessionParts, total=False):

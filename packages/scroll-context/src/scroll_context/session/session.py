@@ -98,7 +98,7 @@ class Session:
         options = parts.get("options") or SessionOptions()
         self.store = store
         self.journal = journal
-        self.scope = journal.scope
+        self.scope = replace(journal.scope, earlier_tasks=parts.get("earlier_tasks", ()))
         # Recorded settings that a resume did not give again.
         self.withheld = SessionOptions()
         self.reach: Reach = options.reach or ("agent" if self.scope.agent_id else "session")

@@ -35,7 +35,7 @@ from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Event, Progress
 from scroll_context.locks import release, try_lock
 from scroll_context.log import schema
 from scroll_context.log.erasing import PURGE
-from scroll_context.log.filters import SearchFilters, conditions
+from scroll_context.log.filters import SearchFilters, TextOrTexts, conditions
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.references import remove_unnamed, unshared_payloads
@@ -99,7 +99,7 @@ def select(
     seqs: Iterable[int] = (),
     session_id: str | None = None,
     agent_id: str | None = None,
-    task_id: str | None = None,
+    task_id: TextOrTexts = None,
     source: str | None = None,
 ) -> list[int]:
     """The seqs of the events that meet all of these conditions.
@@ -138,7 +138,7 @@ def due(
     kinds: Collection[str] = (),
     session_id: str | None = None,
     agent_id: str | None = None,
-    task_id: str | None = None,
+    task_id: TextOrTexts = None,
 ) -> list[int]:
     """The events that were *recorded* longer ago than this.
 
@@ -229,7 +229,7 @@ def expire(
     kinds: Collection[str] = (),
     session_id: str | None = None,
     agent_id: str | None = None,
-    task_id: str | None = None,
+    task_id: TextOrTexts = None,
     by: str = "",
     dry_run: bool = False,
     progress: Progress | None = None,
