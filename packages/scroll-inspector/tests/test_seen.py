@@ -15,8 +15,8 @@ from scroll_context.messages import Media, ToolCall
 from scroll_context.models import Reply, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Entry
 from scroll_context.session.explain import whereabouts
-from scroll_context.session.history import lineage
 from scroll_context.session.host import HostMessage
+from scroll_context.session.lineage import lineage
 from scroll_context.session.options import SessionOptions
 from scroll_context.session.past import Past
 from scroll_context.session.session import Session

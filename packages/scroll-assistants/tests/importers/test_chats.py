@@ -11,7 +11,7 @@ from scroll_assistants.handover import handover
 from scroll_context.errors import BadInput, UnreadableMessages
 from scroll_context.events import Grant
 from scroll_context.importing.run import import_file
-from scroll_context.session.history import earlier_work
+from scroll_context.session.earlier_work import earlier_work
 from scroll_context.store import Store
 from scroll_context.view.eviction import Budget
 from scroll_context.view.standing import standing_line

@@ -9,8 +9,8 @@ from scroll_context.contents import EarlierWork
 from scroll_context.events import EVERYTHING, Draft, Kind
 from scroll_context.messages import canonical
 from scroll_context.models import ScriptedModel
+from scroll_context.session.earlier_work import earlier_work
 from scroll_context.session.explain import explain
-from scroll_context.session.history import earlier_work
 from scroll_context.session.options import SessionOptions
 from scroll_context.session.session import Session
 from scroll_context.store import Store

@@ -20,7 +20,7 @@ from scroll_context.origin import (
     is_from_user,
 )
 from scroll_context.recall.memory import Memory, NoSession
-from scroll_context.session.history import earlier_work
+from scroll_context.session.earlier_work import earlier_work
 from scroll_context.session.host import HostMessage
 from scroll_context.session.session import Session
 from scroll_context.store import Store

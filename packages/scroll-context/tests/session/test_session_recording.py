@@ -11,7 +11,7 @@ from scroll_context.events import Draft, Event, Kind, Scope
 from scroll_context.messages import ToolCall
 from scroll_context.models import Reply, ScriptedModel, exec_cell
 from scroll_context.session.explain import explain
-from scroll_context.session.history import lineage
+from scroll_context.session.lineage import lineage
 from scroll_context.session.options import SessionOptions
 from scroll_context.session.session import Session
 from scroll_context.store import Store

@@ -27,7 +27,7 @@ from scroll_context.errors import BadInput, ContextOverflow, ModelRefused, Model
 from scroll_context.events import Kind
 from scroll_context.models.protocol import Stoppable
 from scroll_context.session.context import Actions, WindowedContext
-from scroll_context.session.history import lineage
+from scroll_context.session.lineage import lineage
 from scroll_context.session.options import SessionOptions
 from scroll_context.store import Store
 from scroll_evals import judge

@@ -130,7 +130,7 @@ def resume(session: str, prompt: str | None, options: AgentOptions, store: Place
       scroll resume trip-4 'And by bus?' --model openai:qwen3 --base-url http://localhost:8000/v1
     """
     from scroll_context.events import Kind
-    from scroll_context.session.history import lineage
+    from scroll_context.session.lineage import lineage
 
     message = None if prompt is None else _read(prompt)
     models = options.connect()

@@ -148,7 +148,7 @@ def read(
 
 def _events(store: "Store", session: str) -> "Iterator[Event]":
     """The events of a session, with those that a fork inherited."""
-    from scroll_context.session.history import lineage
+    from scroll_context.session.lineage import lineage
 
     return lineage(store, session)
 

@@ -17,7 +17,7 @@ from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import UNSEARCHABLE, Event, Excerpt, Grant, Kind, Scope
 from scroll_context.models import Model
 from scroll_context.plugins import entry_points
-from scroll_context.session.history import earlier_work
+from scroll_context.session.earlier_work import earlier_work
 from scroll_context.store import Store
 from scroll_context.view.eviction import Budget, count_ahead, plan_eviction
 from scroll_context.view.passage import HELD_CHARS

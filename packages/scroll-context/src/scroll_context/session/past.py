@@ -19,7 +19,7 @@ from scroll_context.contents import well_formed
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.session.context import WindowedContext, context_class
-from scroll_context.session.history import Segment, segments
+from scroll_context.session.lineage import Segment, segments
 from scroll_context.store import Store
 from scroll_context.upkeep.addresses import as_recorded
 from scroll_context.view.layout import as_rendered, lay_out

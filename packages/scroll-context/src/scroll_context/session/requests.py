@@ -22,8 +22,8 @@ from scroll_context.models import DEFAULT_WINDOW, Model, Request
 from scroll_context.session.context import ContextSession, WindowedContext, make_context
 from scroll_context.session.environment import Environment
 from scroll_context.session.follow import SYSTEM, HostList, items_of, places_of, record_list
-from scroll_context.session.history import lineage
 from scroll_context.session.host import HostMessage, Layout
+from scroll_context.session.lineage import lineage
 from scroll_context.session.media import with_bytes
 from scroll_context.store import Store
 from scroll_context.view.eviction import Budget, ViewBudget

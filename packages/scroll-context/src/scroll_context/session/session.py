@@ -39,8 +39,8 @@ from scroll_context.recall.memory_tools import recall_tools
 from scroll_context.session.cells import Cells, answer_call
 from scroll_context.session.context import WindowedContext, make_context
 from scroll_context.session.environment import Environment
-from scroll_context.session.history import lineage
 from scroll_context.session.host import HostMessage, Layout
+from scroll_context.session.lineage import lineage
 from scroll_context.session.media import record_media
 from scroll_context.session.options import (
     AnyTool,

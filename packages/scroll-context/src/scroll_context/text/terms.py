@@ -7,7 +7,7 @@ sessions (Dunning's log-likelihood ratio). The first terms of a session set it a
 others; the rest set it apart from its neighbours, which tend to share a subject. Counting is
 incremental: a session is counted once, and when it is closed only its `MOST_TERMS` most frequent
 terms stay in memory. Everything is a pure function of the turns in their order. Counts are stored
-on disk (session/history.py): a change that alters them needs a new NOTES_VERSION there."""
+on disk (session/earlier_work.py): a change that alters them needs a new NOTES_VERSION there."""
 
 import math
 import re
