@@ -39,6 +39,8 @@ from scroll_context.store import Store
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
+# Words of one message.
+WORDS = 42
 # The messages that an import appends at once.
 CHUNK = 5_000
 # How often each operation is timed.
@@ -100,14 +102,15 @@ def weights() -> list[float]:
 def messages(first: int, last: int) -> Iterator[Draft]:
     """The messages with these numbers."""
     rng = random.Random(first)
-    supply = cycle(rng.choices(vocabulary(), weights(), k=2_000_003))
+    needed = min(WORDS * (last - first), 2_000_003)
+    supply = cycle(rng.choices(vocabulary(), weights(), k=needed))
     for number in range(first, last):
         yield Draft(
             session_id=f"session-{number // 400}",
             agent_id="agent",
             kind=Kind.CONVERSATION,
             role="assistant" if number % 2 else "user",
-            content=" ".join(islice(supply, 42)),
+            content=" ".join(islice(supply, WORDS)),
         )
 
 

@@ -5,6 +5,7 @@ what matters. All of it is made up for these tests.
 """
 
 import datetime as dt
+from collections.abc import Iterator
 
 from scroll_context.events import Draft
 from scroll_context.store import Store
@@ -120,13 +121,17 @@ SAID = {
 
 def build(store: Store, name: str) -> None:
     """Append one of the histories: `sprint`, `events` or `trip`."""
+    store.log.append_many(drafts(name))
+
+
+def drafts(name: str) -> Iterator[Draft]:
+    """The events of one of the histories."""
     sessions = {"sprint": SPRINT, "events": EVENTS, "trip": TRIP}[name]
     texts = SAID[name]
     last = max(hi for _, _, _, hi in sessions)
     place = {seq: (n, day) for n, day, lo, hi in sessions for seq in range(lo, hi + 1)}
-    store.log.append_many(
-        _draft(seq, *place.get(seq, (0, "2020-01-01")), texts, name) for seq in range(1, last + 1)
-    )
+    for seq in range(1, last + 1):
+        yield _draft(seq, *place.get(seq, (0, "2020-01-01")), texts, name)
 
 
 def _draft(seq: int, number: int, day: str, texts: dict[int, str], task: str) -> Draft:

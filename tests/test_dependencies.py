@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions
 from itertools import chain
 from pathlib import Path
@@ -59,9 +60,13 @@ def top_module(module: str) -> str:
     return ".".join(parts[: 2 if parts[0] in NAMESPACES else 1])
 
 
+# It reads the files of every installed distribution.
+homes_of_modules = cache(packages_distributions)
+
+
 def imported(folder: Path) -> set[str]:
     """The distributions that the sources of a distribution import."""
-    homes = NOT_INSTALLED | dict(packages_distributions())
+    homes = NOT_INSTALLED | dict(homes_of_modules())
     names = {normal(homes.get(module, [module])[0]) for module in imported_modules(folder / "src")}
     return names - OWN - NOT_DECLARED
 

@@ -494,6 +494,8 @@ async def forged(url: str, session: str) -> str:
 
 
 def test_the_log_gives_no_client_the_kernel_of_another(store: Store) -> None:
+    before = {info.session_id for info in store.log.sessions()}
+
     async def work(server: RecallServer, url: str) -> None:
         async with (
             connected(url) as victim,
@@ -503,19 +505,16 @@ def test_the_log_gives_no_client_the_kernel_of_another(store: Store) -> None:
             first = await said(victim, "exec", source="secret = 'tulip'\nprint('ok')")
             name = first.rpartition('kernel="')[2].partition('"')[0]
             await said(session, "exec", source="secret = 'rose'")
-            sessions = [
-                info.session_id
-                for info in store.log.sessions()
-                if info.session_id.startswith("mcp-")
-            ]
+            sessions = {info.session_id for info in store.log.sessions()} - before
             assert len(sessions) >= 2
             assert not any(name in session_id or "shop-1" in session_id for session_id in sessions)
-            for info in store.log.sessions():
+            # The sessions of other tests have no kernel any more.
+            for session_id in sessions:
                 for part in (
-                    info.session_id,
-                    info.session_id.rpartition("-")[2],
+                    session_id,
+                    session_id.rpartition("-")[2],
                     "main",
-                    f"h-{info.session_id}",
+                    f"h-{session_id}",
                 ):
                     assert "you were given no kernel" in await refused(
                         reader, "exec", source="1", kernel=part

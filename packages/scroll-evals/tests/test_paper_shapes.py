@@ -15,7 +15,6 @@ import pytest
 import paper_history
 from scroll_context.events import Draft
 from scroll_context.models import Reply, Request, ScriptedModel, exec_cell
-from scroll_context.store import Store
 from scroll_evals.memory import MemorySuite
 from scroll_evals.protocols import Setup
 from scroll_evals.results import RunConfig, RunFolder
@@ -69,17 +68,11 @@ class OneHistory(msgspec.Struct, frozen=True):
         return "Search with ms, then call submit_answer."
 
 
-def turns_of(name: str, folder: Path) -> tuple[Draft, ...]:
-    """The turns of a history as drafts, from a store that it was built in."""
-    with Store(folder, create=True) as store:
-        paper_history.build(store, name)
-        fields = Draft.__struct_fields__
-        turns = [
-            {field: getattr(event, field) for field in fields} for event in store.log.iterate()
-        ]
+def turns_of(name: str) -> tuple[Draft, ...]:
+    """The turns of a history, as a benchmark has them: by no agent, each with a key."""
     return tuple(
-        Draft(**turn | {"agent_id": "", "source_key": f"{name}/{n}"})
-        for n, turn in enumerate(turns)
+        msgspec.structs.replace(draft, agent_id="", source_key=f"{name}/{n}")
+        for n, draft in enumerate(paper_history.drafts(name))
     )
 
 
@@ -128,7 +121,7 @@ def test_a_shape_plays_through(tmp_path: Path, shape: str) -> None:
     )
     folder = RunFolder(tmp_path / "run")
     folder.begin(RunConfig(benchmark="beam", split="10M", model="paper"))
-    suite = MemorySuite(OneHistory(PaperHistory(task, turns_of(task, tmp_path / task), question)))
+    suite = MemorySuite(OneHistory(PaperHistory(task, turns_of(task), question)))
     agent = ScriptedModel(play, name="paper")
     summary = Runner(suite, Setup(model=agent), folder, judge_model(fair), jobs=1).run()
 

@@ -64,8 +64,8 @@ def demo_store(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path
 
 @pytest.fixture(scope="session")
 def large_store(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """A store of 40,000 events, or of 100,000 in `make test-long`."""
-    events = form(40_000, 100_000)
+    """A store of 20,000 events, or of 100,000 in `make test-long`."""
+    events = form(20_000, 100_000)
     return _made_once(
         tmp_path_factory,
         worker_id,

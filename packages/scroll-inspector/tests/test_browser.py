@@ -422,7 +422,7 @@ def test_each_page_works_with_many_events(serve: Serve, large_store: Path, open_
         )  # what is far away is let go
         page.evaluate("scrollTo({top: 0, behavior: 'instant'})")
         page.locator("article").first.wait_for()  # and comes back
-        middle = open_page(site, "/session/long?at=20000#seq-20000")
+        middle = open_page(site, "/session/long?at=10000#seq-10000")
         first = middle.locator("section.page").first.get_attribute("data-first")
         middle.evaluate("scrollTo({top: 0, behavior: 'instant'})")
         until(middle, f"document.querySelector('section.page').dataset.first !== '{first}'")

@@ -537,7 +537,7 @@ class Lists(RuleBasedStateMachine):
 
 TestLists = Lists.TestCase
 TestLists.settings = settings(
-    max_examples=form(30, 300),
+    max_examples=form(20, 300),
     stateful_step_count=form(15, 30),
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -61,6 +61,13 @@ def mount() -> Iterator[McpMount]:
 
 
 @pytest.fixture(scope="module")
+def mortal() -> Iterator[McpMount]:
+    """A server that tests kill. The next call connects to a new one."""
+    with start(name="mortal") as mount:
+        yield mount
+
+
+@pytest.fixture(scope="module")
 def web() -> Iterator[McpMount]:
     """The same server over HTTP."""
     pytest.importorskip("uvicorn")
@@ -311,21 +318,21 @@ def test_headers_reach_the_server(web: McpMount) -> None:
 # death ----------------------------------------------------------------------------------------------------
 
 
-def test_a_dead_server_is_an_error_and_the_next_call_connects_again(log: EventLog) -> None:
-    with start(name="mortal") as mount:
-        tools = box(log, mount)
-        with pytest.raises(ToolFailed) as caught:
-            tools.call("mortal.die")
-        said = str(caught.value)
-        assert "the MCP server 'mortal' was lost while mortal.die ran" in said
-        assert "whether it took effect is not known" in said
-        assert said.endswith("It last wrote: the disk is on fire")
-        assert tools.call("mortal.add", (1, 2)).value == 3
+def test_a_dead_server_is_an_error_and_the_next_call_connects_again(
+    log: EventLog, mortal: McpMount
+) -> None:
+    tools = box(log, mortal)
+    with pytest.raises(ToolFailed) as caught:
+        tools.call("mortal.die")
+    said = str(caught.value)
+    assert "the MCP server 'mortal' was lost while mortal.die ran" in said
+    assert "whether it took effect is not known" in said
+    assert said.endswith("It last wrote: the disk is on fire")
+    assert tools.call("mortal.add", (1, 2)).value == 3
 
 
-def test_a_read_only_call_is_sent_again_once(tmp_path: Path) -> None:
-    with start(name="mortal") as mount:
-        assert mount.namespace.die_once(str(tmp_path / "marker")) == "alive"
+def test_a_read_only_call_is_sent_again_once(tmp_path: Path, mortal: McpMount) -> None:
+    assert mortal.namespace.die_once(str(tmp_path / "marker")) == "alive"
 
 
 def test_all_calls_of_a_dead_server_fail(log: EventLog) -> None:
