@@ -1,13 +1,12 @@
 """Standing instructions, decisions and preferences of the user, grouped by subject."""
 
 import re
-from threading import Lock
 from typing import Any
 
 import msgspec
 
 from scroll_context.recall.arguments import text_of
-from scroll_context.recall.reader import Reader
+from scroll_context.recall.read_once import ReadOnce
 from scroll_context.recall.rows import Answer, Row, event_row
 from scroll_context.text.stance import Standing, Statement, by_subject, statements
 from scroll_context.text.words import STOP_WORDS, clip, stem, words
@@ -27,18 +26,11 @@ class _Message(msgspec.Struct, frozen=True):
     statements: tuple[Statement, ...]
 
 
-class StandingMethods:
-    """`ms.standing`. Messages are read once, and everything is read again after an erasure."""
+class StandingMethods(ReadOnce):
+    """`ms.standing`."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._lock = Lock()
-        self._forget(0)
-
-    def _forget(self, erasure: int) -> None:
-        # The seq of the newest erasure that is known here.
-        self._erasure = erasure
-        self._upto = 0
+    def _restart(self) -> None:
+        super()._restart()
         self._messages: list[_Message] = []
 
     def standing(self, topic: Any = "") -> Answer:
@@ -94,11 +86,7 @@ class StandingMethods:
 
     def _read(self) -> list[_Message]:
         """The messages that state something, as far as the log goes now."""
-        erasure = self._reader.log.newest_erasure()
-        upto = self._reader.last_before_running()
-        with self._lock:
-            if erasure != self._erasure:
-                self._forget(erasure)
+        with self._reading() as upto:
             if upto > self._upto:
                 for event in self._reader.messages_from_user(self._upto, upto):
                     check_work()

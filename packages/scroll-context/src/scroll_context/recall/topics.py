@@ -1,19 +1,17 @@
 """The topic of each session: distinctive terms and a title, made from what people said in it.
 
 Messages are read once. Terms set a session apart from all others, so a new session changes the
-terms of every one. After an erasure everything is read again: nothing of erased events stays in
-memory.
+terms of every one.
 """
 
 from collections import Counter
 from collections.abc import Mapping
-from threading import Lock
 
 import msgspec
 
 from scroll_context.log.log import SessionInfo
 from scroll_context.origin import Origin
-from scroll_context.recall.reader import Reader
+from scroll_context.recall.read_once import ReadOnce
 from scroll_context.text.terms import TermTable, distinctive, title
 from scroll_context.work import check as check_work
 
@@ -34,18 +32,11 @@ class SessionTopic(msgspec.Struct, frozen=True):
     imported: str | None = None
 
 
-class SessionTopics:
+class SessionTopics(ReadOnce):
     """The topics of all sessions within the grant of a reader, as far as they were read."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._lock = Lock()
-        self._forget(0)
-
-    def _forget(self, erasure: int) -> None:
-        # The seq of the newest erasure that is known here.
-        self._erasure = erasure
-        self._upto = 0
+    def _restart(self) -> None:
+        super()._restart()
         self._table = TermTable()
         # The numbers of the sessions in the table.
         self._numbers: dict[str, int] = {}
@@ -57,11 +48,9 @@ class SessionTopics:
 
     def read(self) -> dict[str, SessionTopic]:
         """The topic of each session in which a person spoke, by session id."""
-        erasure = self._reader.log.newest_erasure()
-        upto = self._reader.last_before_running()
-        with self._lock:
-            if erasure != self._erasure or upto < self._upto:
-                self._forget(erasure)
+        with self._reading() as upto:
+            if upto < self._upto:
+                self._restart()
             self._read_on(upto)
             return self._topics()
 
@@ -83,13 +72,13 @@ class SessionTopics:
         newest = next(reversed(self._numbers), None)
         if any(session in self._numbers and session != newest for session in texts):
             # An older session has new messages, and the table only extends its last entry.
-            self._forget(self._erasure)
+            self._restart()
             texts = self._texts(0, upto)
         try:
             self._add(texts)
         except BaseException:
             # Sessions that were counted already would be counted again.
-            self._forget(self._erasure)
+            self._restart()
             raise
         self._upto = upto
 
