@@ -26,9 +26,9 @@ from scroll_context.log.columns import EventColumns
 from scroll_context.log.log import NEWEST_ERASURE
 from scroll_context.log.rows import IS_ERASED
 from scroll_context.sql.messages import (
-    Answer,
     Blob,
     Query,
+    SqlAnswer,
     SqlLimits,
     SqlSettings,
     SqlValue,
@@ -144,7 +144,7 @@ class GuardedSql:
             self._drop(worker)
             self._turn.release()
 
-    def _ask(self, query: Query) -> Answer:
+    def _ask(self, query: Query) -> SqlAnswer:
         """The worker's answer.
 
         A worker that answered before and ended before this query began is replaced: it may have
@@ -156,13 +156,13 @@ class GuardedSql:
                 answer = worker.ask(query, GRACE)
             except TimeoutError:
                 self._drop(worker)
-                return Answer(error="time")
+                return SqlAnswer(error="time")
             except KernelDied:
                 self._drop(worker)
                 if self._closed:
                     raise schema.closed(self._path, "read") from None
                 if worker.has_begun or not worker.has_answered:
-                    return Answer(error="killed")
+                    return SqlAnswer(error="killed")
             except ValueError:
                 # The query cannot be encoded, and nothing of it was sent.
                 raise
@@ -235,7 +235,7 @@ class GuardedSql:
             self._keeper = keeper
         return uri
 
-    def _result(self, answer: Answer, events: RowEvents) -> SqlResult:
+    def _result(self, answer: SqlAnswer, events: RowEvents) -> SqlResult:
         columns = tuple(answer.columns)
         values: list[list[Any]] = list(answer.rows)
         if answer.has_blobs:
@@ -249,7 +249,7 @@ class GuardedSql:
         rows = [dict(zip(columns, row, strict=False)) for row in values]
         return SqlResult(columns, rows, self._note(answer), bool(answer.cut), answer.total, seqs)
 
-    def _note(self, answer: Answer) -> str:
+    def _note(self, answer: SqlAnswer) -> str:
         if not answer.cut:
             return ""
         count = len(answer.rows)
@@ -265,7 +265,7 @@ class GuardedSql:
             " Select fewer columns, or substr(content, 1, 200)."
         )
 
-    def _refusal(self, answer: Answer) -> QueryRefused | StoreError:
+    def _refusal(self, answer: SqlAnswer) -> QueryRefused | StoreError:
         code = answer.code & 0xFF
         text = answer.text
         if answer.error == "time" or code == sqlite3.SQLITE_INTERRUPT:

@@ -1,8 +1,8 @@
 """Messages between the host and the worker of guarded SQL, in the frames of the kernel's wire.
 
 The host sends `Query`. The worker answers with `Ready` when its rows are up to date and the query
-begins, and then with one `Answer`. The host checks every answer against its type: SQLite may have
-been made to misbehave.
+begins, and then with one `SqlAnswer`. The host checks every answer against its type: SQLite may
+have been made to misbehave.
 """
 
 import msgspec
@@ -72,7 +72,7 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
     """The rows are up to date, and the query begins."""
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
+class SqlAnswer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
     """The rows of a query, or why there are none."""
 
     columns: list[str] = []
@@ -88,7 +88,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
     """Whether the text is about the query's own words."""
 
 
-ToHost = Ready | Answer
+ToHost = Ready | SqlAnswer
 
 
 def from_wire(value: SqlValue) -> int | float | str | bytes | None:

@@ -14,7 +14,7 @@ from scroll_context.jail.spec import ScratchFolder
 from scroll_context.kernel.connection import Connection
 from scroll_context.kernel.launcher import spawn_shared
 from scroll_context.kernel.process import receive_process
-from scroll_context.sql.messages import Answer, Query, Ready, SqlSettings, ToHost
+from scroll_context.sql.messages import Query, Ready, SqlAnswer, SqlSettings, ToHost
 from scroll_context.work import check as check_work
 
 WORKER_MODULE = "scroll_context.sql.worker"
@@ -49,7 +49,7 @@ class SqlProcess:
         self._seconds = settings.limits.seconds
         self._hidden: tuple[int, ...] = ()
 
-    def ask(self, query: Query, grace: float) -> Answer:
+    def ask(self, query: Query, grace: float) -> SqlAnswer:
         """The answer to a query.
 
         Raises TimeoutError when there is none in time, KernelDied when the worker has ended.
@@ -64,7 +64,7 @@ class SqlProcess:
         if isinstance(message, Ready):
             self.has_begun = True
             message = self._receive(time.monotonic() + self._seconds + grace)
-        if not isinstance(message, Answer):
+        if not isinstance(message, SqlAnswer):
             raise KernelDied("the worker sent no answer")
         self.has_answered = True
         return message
@@ -75,13 +75,13 @@ class SqlProcess:
         self._connection.close()
         self._scratch.close()
 
-    def _receive(self, deadline: float) -> Ready | Answer:
+    def _receive(self, deadline: float) -> Ready | SqlAnswer:
         while True:
             check_work()
             seconds = deadline - time.monotonic()
             if seconds <= 0:
                 raise TimeoutError
-            message: Ready | Answer | None = self._connection.receive(min(seconds, LOOK_SECONDS))
+            message: Ready | SqlAnswer | None = self._connection.receive(min(seconds, LOOK_SECONDS))
             if message is not None:
                 return message
 

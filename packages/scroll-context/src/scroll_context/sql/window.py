@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Any
 
 from scroll_context.sql.confinement import bounded
-from scroll_context.sql.messages import Answer, Blob, Query, SqlSettings, from_wire
+from scroll_context.sql.messages import Blob, Query, SqlAnswer, SqlSettings, from_wire
 
 SYNC_SECONDS = 120.0
 """How long copying the rows of a grant may take."""
@@ -177,7 +177,7 @@ class Window:
         (page,) = self._database.execute("PRAGMA main.page_size").fetchone()
         self.size = pages * page
 
-    def run(self, sql: str, params: Any, deadline: float) -> Answer:
+    def run(self, sql: str, params: Any, deadline: float) -> SqlAnswer:
         """The answer to one query; SQLite's errors go to the caller."""
         self._trusted = False
         self._deadline = deadline
@@ -208,7 +208,7 @@ class Window:
             self._trusted = True
         return ""
 
-    def _fetch(self, sql: str, params: Any) -> Answer:
+    def _fetch(self, sql: str, params: Any) -> SqlAnswer:
         cursor = self._database.execute(sql, params)
         try:
             columns = [column[0] for column in cursor.description or ()]
@@ -230,9 +230,11 @@ class Window:
                 size += sum(map(_size, row))
                 if len(rows) == most_rows or size > most_bytes:
                     cut = "rows" if len(rows) == most_rows else "bytes"
-                    return Answer(columns, rows, cut, self._count(cursor, len(rows) + 1), has_blobs)
+                    return SqlAnswer(
+                        columns, rows, cut, self._count(cursor, len(rows) + 1), has_blobs
+                    )
                 rows.append(row)
-            return Answer(columns, rows, "", len(rows), has_blobs)
+            return SqlAnswer(columns, rows, "", len(rows), has_blobs)
         finally:
             # This ends the read transaction, so that the WAL can be checkpointed.
             cursor.close()
@@ -283,7 +285,7 @@ def _size(value: object) -> int:
     return len(value.data) if isinstance(value, Blob) else 8
 
 
-def answer(window: Window, query: Query, begin: Callable[[], None]) -> Answer:
+def answer(window: Window, query: Query, begin: Callable[[], None]) -> SqlAnswer:
     """Bring the rows up to date, call `begin`, and run the query.
 
     An error becomes its name, code and text.
@@ -301,10 +303,10 @@ def answer(window: Window, query: Query, begin: Callable[[], None]) -> Answer:
             with bounded(limits.seconds, window.size + limits.file_bytes):
                 return window.run(query.sql, params, time.monotonic() + limits.seconds)
     except MemoryError:
-        return Answer(error="memory")
+        return SqlAnswer(error="memory")
     except (sqlite3.Error, sqlite3.Warning, OverflowError, ValueError) as error:
         reason = window.refuses(query.sql, params)
-        return Answer(
+        return SqlAnswer(
             error=type(error).__name__,
             code=getattr(error, "sqlite_errorcode", 0) or 0,
             text=reason or str(error),
@@ -314,7 +316,7 @@ def answer(window: Window, query: Query, begin: Callable[[], None]) -> Answer:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def failed_to_open(error: Exception) -> Answer:
+def failed_to_open(error: Exception) -> SqlAnswer:
     """The answer when there is no window."""
     code = getattr(error, "sqlite_errorcode", 0) or 0
-    return Answer(error="open", code=code, text=str(error))
+    return SqlAnswer(error="open", code=code, text=str(error))

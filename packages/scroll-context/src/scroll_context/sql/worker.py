@@ -14,7 +14,7 @@ import msgspec
 from scroll_context.kernel.process import report_process
 from scroll_context.kernel.protocol import FrameReader, encode_frame
 from scroll_context.sql.confinement import confine, limit_process
-from scroll_context.sql.messages import Answer, Query, Ready, SqlLimits, SqlSettings
+from scroll_context.sql.messages import Query, Ready, SqlAnswer, SqlLimits, SqlSettings
 
 
 class Wire:
@@ -70,7 +70,7 @@ def serve(sock: socket.socket, settings: bytes) -> None:
         try:
             wire.send(result)
         except (MemoryError, ValueError):
-            result = Answer(error="memory")
+            result = SqlAnswer(error="memory")
             wire.send(result)
         if result.error == "memory":
             # A process that ran out of memory is not worth keeping.
