@@ -88,8 +88,8 @@ def run(
     return Agent(session, model).run(message), model
 
 
-def of_kind(session: Session, kind: Kind) -> list[Event]:
-    return [event for event in session.events() if event.kind == kind]
+def of_kind(session: Session, *kinds: Kind) -> list[Event]:
+    return [event for event in session.events() if event.kind in kinds]
 
 
 def counted(session: Session) -> Iterator[int]:

@@ -6,6 +6,7 @@ never times.
 """
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -28,6 +29,17 @@ def assert_everything_expands(session: Session) -> None:
         assert row["content"] == log.text(event)
 
 
+def assert_plans_announce_the_next_request(session: Session) -> None:
+    """The size after an eviction is the estimate of the request that follows it."""
+    pairs = pairwise(of_kind(session, Kind.EVICTION, Kind.REQUEST))
+    sizes = [
+        (plan.metadata["plan"]["after"], request.metadata["tokens"])
+        for plan, request in pairs
+        if (plan.kind, request.kind) == (Kind.EVICTION, Kind.REQUEST)
+    ]
+    assert sizes and all(after == tokens for after, tokens in sizes)
+
+
 def test_a_long_task_whose_results_stay_in_variables(store: Store) -> None:
     window = 10_000
     with open_session(store, "scroll") as session:
@@ -46,6 +58,7 @@ def test_a_long_task_whose_results_stay_in_variables(store: Store) -> None:
         )
         results = [store.log.text(event) for event in of_kind(session, Kind.TOOL_RESULT)]
         assert results == [record(number, size_of(number)) for number in range(80)]
+        assert_plans_announce_the_next_request(session)
         assert_everything_expands(session)
 
 

@@ -29,7 +29,7 @@ from scroll_context.store import Store
 from scroll_context.view.eviction import Budget, ViewBudget
 from scroll_context.view.layout import lay_out
 from scroll_context.view.tokens import estimate
-from scroll_context.view.working import RENDERER_VERSION
+from scroll_context.view.working import RENDERER_VERSION, frame_tokens
 
 _logger = logging.getLogger("scroll_context.session")
 
@@ -110,7 +110,8 @@ class Requests:
             self._forget_erased()
             setup = self._record_setup(setup)
             schema_tokens = extra_tokens + setup.tool_tokens
-            budget = _budget_for(setup, self.budget, schema_tokens + estimate(variable_list))
+            overhead = frame_tokens(setup.system, variable_list) + schema_tokens
+            budget = _budget_for(setup.window, self.budget, overhead)
             self._fit(session, budget, model, overflowed)
             rendered = self.context.render(setup.system, variable_list)
             tokens = rendered.tokens + schema_tokens
@@ -150,8 +151,8 @@ class Requests:
             schema_tokens += sum(
                 _system_tokens(messages[place], setup.system) for place in places_of(SYSTEM, seqs)
             )
-            variable_tokens = estimate(variable_list)
-            budget = _budget_for(setup, view_budget, schema_tokens + variable_tokens)
+            overhead = setup.tokens + estimate(variable_list) + schema_tokens
+            budget = _budget_for(setup.window, view_budget, overhead)
             self._fit(session, budget, None, overflowed)
             view = self.context.view
             layout = lay_out(view)
@@ -162,7 +163,7 @@ class Requests:
                 "upto": view.last_seq,
                 "renderer": RENDERER_VERSION,
             }
-            tokens = view.tokens + setup.tokens + variable_tokens + schema_tokens
+            tokens = view.tokens + overhead
             request = self._record_request(setup, metadata, tokens, variable_list)
         return Layout(
             items=items_of(layout, seqs),
@@ -245,10 +246,9 @@ class Requests:
             self.context.add(event)
 
 
-def _budget_for(setup: Setup, view_budget: ViewBudget, other_tokens: int) -> Budget:
-    """The room that the view has beside the system prompt and everything else."""
-    overhead = setup.tokens + other_tokens
-    return Budget(window=setup.window, overhead=overhead, **asdict(view_budget))
+def _budget_for(window: int, view_budget: ViewBudget, overhead: int) -> Budget:
+    """The room that the view has beside the system prompt and everything else, its overhead."""
+    return Budget(window=window, overhead=overhead, **asdict(view_budget))
 
 
 def _addresses(seqs: Sequence[int]) -> tuple[int, ...]:

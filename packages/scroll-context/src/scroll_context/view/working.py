@@ -527,13 +527,17 @@ def render(
     if not messages or messages[-1].role in ("assistant", "system"):
         messages.append(Message(role="user", text=CONTINUE))
     messages[-1] = replace(messages[-1], cache_mark=True, tail=variable_list.strip())
-    for text in (system, variable_list):
-        if text.strip():
-            tokens += estimate(text) + MESSAGE_TOKENS
+    tokens += frame_tokens(system, variable_list)
     digest = hashlib.sha256(canonical(messages)).hexdigest()
     return Rendered(
         tuple(messages), digest, tokens, view.last_seq, frozenset(visible), RENDERER_VERSION
     )
+
+
+def frame_tokens(system: str, variable_list: str) -> int:
+    """Estimated tokens of the texts around a view, which a budget must leave room for."""
+    texts = [text for text in (system, variable_list) if text.strip()]
+    return sum(estimate(text) + MESSAGE_TOKENS for text in texts)
 
 
 def _messages(entry: Entry, used_ids: set[str]) -> tuple[Message, ...]:
