@@ -75,7 +75,7 @@ def test_the_chart_links_to_each_request(demo: Site, past: Past) -> None:
             in page
         )
     assert page.count('class="evicted"') == len(past.evictions)
-    assert "No model was asked" in demo.get("/pressure/trip-1-ideas").text
+    assert "This session has no model requests" in demo.get("/pressure/trip-1-ideas").text
     assert (
         "the complete session" in demo.get(f"/pressure/{SESSION}?from={past.requests[3].seq}").text
     )
@@ -122,7 +122,7 @@ def test_variables_are_those_of_the_snapshots_and_name_their_cells(demo: Site, p
     # The list of variables is followed by the shapes of results, which are none.
     assert not re.search(r"<td[^>]*>find_rooms</td>", page)
     first = demo.get(f"/request/{past.requests[0].seq}/variables").text
-    assert "No cell had bound a variable" in first
+    assert "There were no variables at this request" in first
 
 
 def _lines(site: Site, path: str) -> Iterator[str]:

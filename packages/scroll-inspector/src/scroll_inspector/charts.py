@@ -1,4 +1,4 @@
-"""What the pages draw: the tokens of a request, and the window over time.
+"""The charts of the pages: the tokens of a request, and the window over time.
 
 Charts are SVG, made here from numbers: a browser only draws them. Colours are classes of the style
 sheet. The pieces of a chart are plain text. What comes from a store enters them through `_text`

@@ -20,7 +20,7 @@ TERMS = {
         "One line in place of a long result. It says how the call ended and names the seq "
         "under which the model can get the result back."
     ),
-    "fold": "Replacing a result by a stub.",
+    "fold": "Replacing a result with a stub.",
     "index": (
         "The list of the steps that left, at the beginning of the request. Each line names "
         "the seqs that it stands for."

@@ -50,7 +50,7 @@ class SessionSums(msgspec.Struct):
 
     @property
     def name(self) -> str:
-        """What the pages call the session."""
+        """The session's name on the pages."""
         return self.title or self.session_id
 
 
