@@ -1,4 +1,4 @@
-"""What a prompt hook offers: the brief of a prompt or of a tool call, each event once in a session.
+"""The briefs of a prompt hook, for a prompt or a tool call; each event is offered once per session.
 
 Each hook is a process of its own, so what was offered is kept in a small file of the state folder,
 one for each session of an assistant. The file has a line of JSON for each brief. It is removed when

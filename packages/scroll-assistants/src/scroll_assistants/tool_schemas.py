@@ -1,4 +1,4 @@
-"""What a model reads about the tools of `scroll mcp`, and the check of the arguments that it sends.
+"""The descriptions of the tools of `scroll mcp` for a model, and the checks of its arguments.
 
 Every word here is sent with each request of an assistant, so the texts are short.
 """

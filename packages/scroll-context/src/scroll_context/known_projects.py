@@ -75,7 +75,7 @@ def _file() -> str:
 
 
 def stamp_of(folder: str) -> str:
-    """What tells a folder from all others on this machine, whatever it is called; "" if unknown."""
+    """A mark that only this folder has on this machine, whatever its name; "" if unknown."""
     try:
         status = os.lstat(folder)
     except OSError:

@@ -1,4 +1,4 @@
-"""What installed packages add to Scroll: their entry points, read without importing a package.
+"""The entry points through which installed packages extend Scroll, read without importing them.
 
 `importlib.metadata` would find them too, but its import alone takes as long as `scroll --help` may
 take in all, and an assistant waits for `scroll hook`. The working folder is never searched: a

@@ -1,6 +1,4 @@
-"""What the commands under `scroll eval` do: run suites with a display on stderr, and print what
-came of them.
-"""
+"""The work of the `scroll eval` commands: run suites with a display on stderr, and print results."""
 
 import contextlib
 import sys

@@ -228,9 +228,7 @@ def _left(view: WorkingView, then: str) -> str:
 
 
 def _transcript(summary: str, entries: list[Entry], room: int) -> str:
-    """What is to be summarised, its longest texts cut in the middle until all of it is within
-    `room` tokens.
-    """
+    """The text to summarise. Its longest parts are cut in the middle until it fits `room` tokens."""
     pieces = [f"SUMMARY SO FAR: {summary}"] if summary else []
     pieces += [piece for entry in entries for piece in _pieces(entry)]
     most = max(map(len, pieces))

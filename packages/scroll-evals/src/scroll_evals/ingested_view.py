@@ -144,8 +144,8 @@ def _clear(
 
 
 def inherited_events(store: Store, context: WindowedContext) -> Iterator[Event]:
-    """What a question's view is built from: the outline, or the turns of the history and the plans
-    that cleared it.
+    """The basis of a question's view: the outline, or the turns of the history and the plans that
+    cleared it.
     """
     outlined = _has_index(context)
     for event in store.log.iterate(session_id=INGESTION) if outlined else store.log.iterate():
@@ -155,9 +155,7 @@ def inherited_events(store: Store, context: WindowedContext) -> Iterator[Event]:
 
 
 def inherited_by(store: Store, seq: int) -> Callable[[str], Iterable[Event]] | None:
-    """What the session of a seq began with, for `explain`: None for sessions that begin with
-    nothing.
-    """
+    """The history that the session of a seq started with, for `explain`; None if it started empty."""
     if store.log.get(seq).session_id != PROBE:
         return None
     return lambda name: (

@@ -407,7 +407,7 @@ def _called(session: Session, name: str) -> bool:
 
 
 def _awaited(work: Callable[[], T], stop: Stop, waiting: Callable[[], None] = lambda: None) -> T:
-    """What `work` returns; `waiting` is called now and then until it does.
+    """The result of `work`; `waiting` is called now and then until it returns.
 
     Raises Stopped, and leaves the work alone, when the run is to stop.
     """

@@ -51,7 +51,7 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class Executed(msgspec.Struct, frozen=True):
-    """What a tool said.
+    """The answer of a tool.
 
     `success` is a guess from its words: a result that mentions an error counts as none.
     """

@@ -93,7 +93,7 @@ def prepared(checkout: Path, tell: Tell, cache: Path | None = None) -> ServerEnv
 
 
 def requirements_of(checkout: Path) -> tuple[str, ...]:
-    """What the checkout itself asks for."""
+    """The requirements of the checkout itself."""
     file = checkout / "pyproject.toml"
     try:
         project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]

@@ -77,7 +77,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trial used.
+    """The resources that a trial used.
 
     Tokens are the provider's count; time is that spent working, in however many processes.
     """
@@ -114,8 +114,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """What a judge or a verifier made of an attempt, from 0 to 1; `verdict` is the benchmark's own
-    form of it.
+    """The score that a judge or a verifier gave an attempt, from 0 to 1; `verdict` is the benchmark's
+    own form of it.
     """
 
     score: float

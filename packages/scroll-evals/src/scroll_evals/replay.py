@@ -1,4 +1,4 @@
-"""What the log tells of a trial: its numbers, its steps, its answer, and exactly what the model saw
+"""A trial as the log shows it: its numbers, its steps, its answer, and exactly what the model saw
 at each step.
 
 All of it is computed from events, so a trial that was continued by a second process counts as one.
@@ -143,7 +143,7 @@ def given_answer(
 def requests_seen(
     store: Store, events: Sequence[Event], context: WindowedContext | None = None
 ) -> list[dict[str, Any]]:
-    """What the model saw at each step, rebuilt from the log: the messages that differ from the step
+    """The model's input at each step, rebuilt from the log: the messages that differ from the step
     before.
 
     Each record has `step_index`, `keep` (how many messages of the step before begin this request

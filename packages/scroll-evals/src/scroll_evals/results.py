@@ -50,7 +50,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What was run. All but `starts` must be the same when a run is resumed."""
+    """The settings of a run. All except `starts` must be the same when the run is resumed."""
 
     benchmark: str
     split: str
@@ -86,9 +86,7 @@ class JudgeReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """What the judge said about a trial, and what it came to; `judged` is None while it is not
-    finished.
-    """
+    """The judge's replies about a trial, and the score; `judged` is None until it is finished."""
 
     task_id: str
     replies: tuple[JudgeReply, ...] = ()

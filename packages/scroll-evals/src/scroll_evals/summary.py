@@ -116,7 +116,7 @@ def rescored(folder: RunFolder) -> tuple[Summary, list[DataFault]]:
 
 
 def _trouble(result: Result) -> DataFault | None:
-    """What is to be said of a trial that did not end with a judged answer."""
+    """The report of a trial that did not end with a judged answer."""
     attempt, judged = result.attempt, result.judged
     if attempt.outcome != TrialOutcome.ANSWERED:
         return DataFault(

@@ -170,7 +170,7 @@ def _is_blank(block: Mapping[str, Any]) -> bool:
 
 
 def _block_key(block: Mapping[str, Any]) -> tuple[str, str]:
-    """What tells a block of a reply from others, however a program writes it again."""
+    """The identity of a block in a reply, however a program writes it again."""
     values = (block.get(name) for name in ("id", "signature", "data", "text", "thinking"))
     return str(block.get("type")), str(next((value for value in values if value), ""))
 
@@ -353,7 +353,7 @@ class _ResponsesSplicer(Splicer):
 
 
 def _item_key(item: Mapping[str, Any]) -> tuple[str, str]:
-    """What tells an item of a reply from others. Programs may leave out the id of an item."""
+    """The identity of an item in a reply. Programs may leave out the id of an item."""
     kind = item.get("type") or "message"
     if kind == "message":
         content = item.get("content")

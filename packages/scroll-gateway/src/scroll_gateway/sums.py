@@ -1,4 +1,4 @@
-"""What a gateway has sent, and what its clients would have sent without it.
+"""The tokens that a gateway has sent, and those that its clients would have sent without it.
 
 Tokens are estimates, two for seven bytes, the same for both sides. A provider's cache charges the
 beginning that a request shares with the one before at a tenth, and writes the rest at five quarters

@@ -1,5 +1,5 @@
-"""What was done before, not only what was said: when a file was last changed, how a command ended,
-where an error was met and what followed.
+"""Earlier work, besides earlier words: when a file was last changed, how a command ended, where an
+error occurred and what followed.
 
 Everything is read from the recorded tool calls and their results; a line says what they show and no
 more. The rules for calls and outcomes are those of the view (view/actions.py, view/outcome.py), and

@@ -1,4 +1,4 @@
-"""What of the history bears on a text, or nothing.
+"""The part of the history that is relevant to a text, if any.
 
 Every word of the text weighs as much as it is rare in the history; a word that the history does not
 have weighs most. An event bears on the text if one passage of it holds enough of that weight: a

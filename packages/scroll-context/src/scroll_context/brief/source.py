@@ -1,4 +1,4 @@
-"""What a brief reads: one committed state of the search index, and SELECTs on the log.
+"""The sources of a brief: one committed state of the search index, and SELECTs on the log.
 
 An open store gives both, after its index has caught up. A hook opens them by itself, because
 importing the store would take longer than everything else that the hook does; it reads the index

@@ -319,7 +319,7 @@ def line_reader() -> Callable[[str], str]:
 
 
 def read_message(prompt: Callable[[str], str]) -> str:
-    """What the user says next: a line, or several in one of the two ways that KEYS tells.
+    """The user's next message: one line, or several in one of the two ways that KEYS describes.
 
     Raises EOFError.
     """

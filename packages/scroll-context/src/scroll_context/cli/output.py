@@ -1,5 +1,5 @@
-"""What commands print and write: lines and tables for people, JSON for programs, bars, files that
-are whole.
+"""The output of commands: lines and tables for people, JSON for programs, progress bars, and files
+that are complete.
 
 Data goes to stdout, progress and notes to stderr. Stored text is foreign text, and so is every name
 in it: `echo`, `note`, `print_table` and the `Screen` of watch.py are the only ways to a terminal,

@@ -106,8 +106,8 @@ class Watch:
             self._repeated, self._arrived = self._repeated or self._arrived, ""
 
     def _behind_repeated(self) -> str:
-        """What is new in a reply that was begun twice: all of it, on a new line, where it says
-        something else.
+        """The new part of a reply that began twice. If the second reply differs, that is all of
+        it, on a new line.
         """
         repeated, self._repeated = self._repeated, ""
         if self._arrived.startswith(repeated):

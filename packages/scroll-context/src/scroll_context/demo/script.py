@@ -1,4 +1,4 @@
-"""What the scripted model says in the demonstration.
+"""The script of the model in the demonstration.
 
 It is no language model, but it is no recording either: nearly every entry is a function of the
 request, and reads from it what a model would read (the hits that a search printed, a name in a

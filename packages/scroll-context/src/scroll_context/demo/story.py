@@ -437,7 +437,7 @@ class Story:
         )
 
     def totals(self, store: Store) -> None:
-        """What it cost, beside what it would have cost to keep everything in the prompt.
+        """The cost of the run, and the cost if everything had stayed in the prompt.
 
         All from the log.
         """

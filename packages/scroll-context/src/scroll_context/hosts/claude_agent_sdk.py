@@ -167,7 +167,7 @@ class ScrollSessionStore(Closing, SessionStore):
         return by_line
 
     def _messages(self, key: Key, lines: Sequence[str]) -> list[Imported]:
-        """What the importer of Claude Code reads in these lines.
+        """The messages that the Claude Code importer reads in these lines.
 
         A line that it cannot read has no messages here; the SDK gets it back all the same.
         """

@@ -1,4 +1,4 @@
-"""What a request says about the conversation that it belongs to.
+"""Hints in a request about the conversation that it belongs to.
 
 Coding assistants name their session in a header, in the metadata of the request or in its cache
 key. SDKs name none; then the conversation is the longest known list that the request's list

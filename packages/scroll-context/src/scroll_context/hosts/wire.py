@@ -1,4 +1,4 @@
-"""What the wire protocols share: the shape of a protocol, and the parts that they are made of.
+"""The common parts of the wire protocols: the shape of a protocol, and its building blocks.
 
 A protocol (`wire_messages`, `wire_chat`, `wire_responses`) knows how one provider writes messages
 and replies. `wire_requests` cuts a request body into messages with its help, and `wire_layouts`

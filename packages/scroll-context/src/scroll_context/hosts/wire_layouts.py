@@ -22,8 +22,8 @@ MOST_MARKS = 4
 """The cache marks that a request may have."""
 
 Edits = tuple[Action, ...] | None
-"""What is done to a wire message: one action for each part. Empty if all of it leaves, None if it
-stays as it is."""
+"""The changes to a wire message: one action for each part. Empty if the message leaves, None if it
+stays unchanged."""
 
 Inserts = Mapping[int, Sequence[Insert]]
 """Insertions by the position of the wire message that they stand before."""

@@ -97,7 +97,7 @@ def as_message(value: dict[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def _langchain_kind(name: str) -> str:
-    """What a class or type of LangChain says: `ai` for `ai`, `AIMessage` and `AIMessageChunk`."""
+    """The role of a LangChain class or type: `ai` for `ai`, `AIMessage` and `AIMessageChunk`."""
     return name.removesuffix("Chunk").removesuffix("Message").lower()
 
 

@@ -1,4 +1,4 @@
-"""What a path stands for: a file, a transcript with its sub-agents', a folder, or an archive.
+"""The files behind a path: one file, a transcript with its sub-agents', a folder, or an archive.
 
 Each file that is to be read is a part, with the format that it was recognised as. An archive gives
 those of its files that have messages: the parts of a Slack or ChatGPT export, else every file of a

@@ -446,7 +446,7 @@ def _digest(data: bytes) -> bytes:
 
 
 def _mark(value: Any) -> Any:
-    """What shows, without pickling it, that a value is still the same; None where nothing does.
+    """A mark that shows, without pickling, that a value is unchanged; None if there is none.
 
     Text and bytes are known by their hash, which they keep. Numbers, modules, and functions without
     state of their own are known by being the same object, which is held for that reason.

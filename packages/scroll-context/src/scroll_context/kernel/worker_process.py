@@ -118,8 +118,8 @@ class WorkerProcess:
         return True
 
     def take_printed(self) -> bytes:
-        """What was printed since the last time this was asked; between cells by threads, it belongs
-        to the next.
+        """The output since the last call of this. Output that threads print between cells belongs
+        to the next cell.
         """
         printed, self._printed = bytes(self._printed), bytearray()
         return printed

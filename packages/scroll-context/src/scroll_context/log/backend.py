@@ -1,4 +1,4 @@
-"""What a log needs from the place where its rows are kept: the contract of every backend.
+"""The contract of a backend, the place where a log keeps its rows.
 
 `EventLog` (log.py) has one backend. The built-in one is a SQLite file in a folder
 (file_backend.py); installed packages register others by the scheme of an address (schemes.py).

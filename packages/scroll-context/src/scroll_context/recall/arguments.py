@@ -26,8 +26,8 @@ FILTER_ARGUMENTS = {
     "all_agents",
     "created_on",
 } - {"task_id"}
-"""What `ms` filters by: every field of the filters but the task, which `scope` names, and three
-arguments that stand for several fields.
+"""The filters of `ms`: every field of the filters except the task, which `scope` names, and three
+arguments that set several fields.
 """
 
 

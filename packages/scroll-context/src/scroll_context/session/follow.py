@@ -52,7 +52,7 @@ from scroll_context.view.steps import StepCall, calls_of, decoded
 _T = TypeVar("_T")
 
 SYSTEM = -1
-"""What a message of the system prompt has in place of an address: it is not recorded."""
+"""The address of a message of the system prompt, which is not recorded."""
 
 NOT_ASIDE = frozenset({Kind.CONVERSATION, Kind.TOOL_CALL, Kind.TOOL_RESULT})
 """Kinds of captured events that are messages of a conversation."""

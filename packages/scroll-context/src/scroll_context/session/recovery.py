@@ -1,4 +1,4 @@
-"""What a session that is resumed starts from: settings, variables, and an ending for open work.
+"""The start of a resumed session: its settings, its variables, and an ending for open work.
 
 Every call ends once, and one place records the ending:
 

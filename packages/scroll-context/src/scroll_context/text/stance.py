@@ -475,7 +475,7 @@ def _has_cue(low: str, cues: tuple[str, ...] = _CUES) -> bool:
 
 
 def _reading(low: str) -> tuple[str, int] | None:
-    """What a sentence is, and where the words end that make it so; None for most sentences."""
+    """The stance of a sentence, and where the words that show it end; None for most sentences."""
     if not _has_cue(low):
         return None
     asks = low.rstrip("\"')”").endswith("?")

@@ -1,4 +1,4 @@
-"""What a working view is made of: user messages, steps and notices, as frozen values with their
+"""The entries of a working view: user messages, steps and notices, as frozen values with their
 addresses and costs.
 
 Values here never change in place and never reach outside themselves; `WorkingView` decides what

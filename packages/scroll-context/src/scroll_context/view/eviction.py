@@ -171,7 +171,7 @@ def raw_marks(budget: ViewBudget, window: int, gauge: Gauge) -> tuple[int, int]:
 def plan_eviction(
     view: WorkingView, budget: Budget, *, overflowed: bool = False
 ) -> EvictionPlan | None:
-    """What to remove before the next call; None while the view is below its high mark.
+    """The plan of an eviction before the next call; None while the view is below its high mark.
 
     `overflowed` says that the provider refused the last request as too long: its word wins over any
     estimate.

@@ -1,4 +1,4 @@
-"""What a view shows of the messages of a host: each as it is, with another text, or not at all.
+"""The view of a host's messages: each is shown unchanged, with another text, or not at all.
 
 `view/working.py` renders a view as messages of its own. A host has messages already, so all it
 needs is the difference. `lay_out` gives that difference as values, from the view alone: the same

@@ -1,4 +1,4 @@
-"""What is shown of one event to a host that has the message already: its own message, or another
+"""One event as shown to a host that already has the message: the host's own message, or another
 text in its place. `view/layout.py` puts these together.
 """
 
@@ -9,7 +9,7 @@ from scroll_context.view.passage import Form, Passage
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """What is shown of one event: the host's own message, or `text` in its place."""
+    """One event as shown: the host's own message, or `text` in its place."""
 
     seq: int
     # The entry of the view that it is part of: a reply and its results are one.

@@ -237,7 +237,7 @@ class Step(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def shown(self) -> tuple[Shown, ...]:
-        """What a host shows of the reply and of each result. Kept, as `messages` is."""
+        """The reply and each result as a host shows them. Cached, like `messages`."""
         reply = self.reply
         text = None if reply.form is Form.FULL else reply.body.shown
         calls = self.messages[0].tool_calls if text is not None else ()
@@ -376,9 +376,9 @@ class Step(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def reports(self) -> tuple[Outcome, ...]:
-        """What each result says about the work; of an edit that succeeded, its size.
+        """The outcome of each result; for a successful edit, its size.
 
-        Kept, because an eviction is planned first and then applied.
+        Cached, because an eviction is planned first and then applied.
         """
         reports = []
         for call, act, result in zip(self.reply.calls, self.actions, self.results, strict=True):

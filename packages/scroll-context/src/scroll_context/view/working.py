@@ -131,7 +131,7 @@ class WorkingView:
         return iter(self._entries.values())
 
     def newest_entries(self) -> Iterator[Entry]:
-        """What is shown, newest first."""
+        """The entries that are shown, newest first."""
         return reversed(self._entries.values())
 
     @property
