@@ -45,6 +45,7 @@ VALUES = {
     "projects",
     "known_projects",
     "locks",
+    "system",
 }
 LOG = VALUES | {"log"}
 STORE = LOG | {"search", "sql", "upkeep", "store"}

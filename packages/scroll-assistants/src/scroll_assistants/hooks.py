@@ -132,7 +132,13 @@ def _answer(assistant: str, event: dict[str, Any], text: str) -> None:
 def _in_background(work: Any) -> None:
     """Run the work in a forked process, which outlives this one and holds none of the assistant's
     pipes.
+
+    Where the system cannot fork, the assistant waits for the work.
     """
+    if not hasattr(os, "fork"):
+        gc.enable()
+        work()
+        return
     if os.fork():
         return
     # The forked process must not return into its parent's code.

@@ -38,6 +38,7 @@ from scroll_context.files import complete_file
 from scroll_context.folders import state_folder
 from scroll_context.log.address import printable_place
 from scroll_context.store import open_log
+from scroll_context.system import READ_FILE
 
 SettingsScope = Literal["user", "project"]
 SCOPES: tuple[SettingsScope, ...] = ("user", "project")
@@ -572,7 +573,7 @@ def _read(file: Path) -> str | None:
     pipe that never answers.
     """
     try:
-        handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(file, READ_FILE)
     except FileNotFoundError:
         return None
     status = os.fstat(handle)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from scroll_context.system import HAS_FOLDER_HANDLES, READ_FOLDER, set_mode
+
 
 @contextlib.contextmanager
 def complete_file(
@@ -28,7 +30,7 @@ def complete_file(
         with open(handle, "wb") as file:
             yield file
             file.flush()
-            os.fchmod(file.fileno(), mode)
+            set_mode(file.fileno(), mode)
             if durable:
                 os.fsync(file.fileno())
         if replace:
@@ -42,8 +44,10 @@ def complete_file(
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename or link in `folder` durable."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    """Make a rename or link in `folder` durable, where the system can."""
+    if not HAS_FOLDER_HANDLES:
+        return
+    handle = os.open(folder, READ_FOLDER)
     try:
         os.fsync(handle)
     finally:

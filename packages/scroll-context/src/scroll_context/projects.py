@@ -27,6 +27,7 @@ from scroll_context.known_projects import (
     known_folders,
     stamp_of,
 )
+from scroll_context.system import READ_FILE
 
 # Bytes of a file of git that are read.
 _LONGEST = 65_536
@@ -269,7 +270,7 @@ def _line(path: str) -> str:
 def _text(path: str) -> str:
     """The beginning of a plain file; "" if there is none."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(path, READ_FILE)
     except OSError:
         return ""
     try:

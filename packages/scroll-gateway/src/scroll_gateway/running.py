@@ -21,6 +21,7 @@ from scroll_context.connections import listen
 from scroll_context.folders import state_folder
 from scroll_context.log.address import printable_place
 from scroll_context.store import Store
+from scroll_context.system import NOFOLLOW
 from scroll_gateway.conversations import Conversations
 from scroll_gateway.server import STATUS_PATH, Gateway, server
 from scroll_gateway.sums import Sums
@@ -121,7 +122,7 @@ def _token(port: int) -> str:
         if token:
             return token
         # A gateway was killed before it had written the token.
-        descriptor = os.open(file, os.O_WRONLY | os.O_NOFOLLOW)
+        descriptor = os.open(file, os.O_WRONLY | NOFOLLOW)
     token = secrets.token_urlsafe(24)
     with open(descriptor, "w") as stream:
         stream.write(token)

@@ -8,7 +8,10 @@ from types import FrameType
 
 from scroll_gateway.assistants import Run
 
-FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
+_NAMES = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCONT")
+# Windows has only the first.
+FORWARDED = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
+_IGNORED = tuple(getattr(signal, name) for name in ("SIGINT", "SIGQUIT") if hasattr(signal, name))
 
 
 def status_of(run: Run) -> int:
@@ -31,7 +34,7 @@ def _forwarding(process: subprocess.Popen[bytes]) -> Iterator[None]:
         process.send_signal(number)
 
     before = {number: signal.signal(number, forward) for number in FORWARDED}
-    for number in (signal.SIGINT, signal.SIGQUIT):
+    for number in _IGNORED:
         before[number] = signal.signal(number, signal.SIG_IGN)
     try:
         yield

@@ -31,7 +31,7 @@ def confirm(question: str, *, yes: bool) -> None:
             "nothing was changed, because there is no terminal for confirmation; pass --yes if "
             "you are sure, or --dry-run to see what would happen"
         )
-    _forget_typed_keys()
+    forget_typed_keys()
     try:
         is_agreed = click.confirm(question, err=True)
     except click.Abort:
@@ -44,7 +44,7 @@ def confirm(question: str, *, yes: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _forget_typed_keys() -> None:
+def forget_typed_keys() -> None:
     """Keys typed before the question do not answer it. Windows has no such queue."""
     try:
         import termios

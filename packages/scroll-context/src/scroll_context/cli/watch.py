@@ -7,11 +7,9 @@ the log has everything, and each cell is shown with its seq. It only looks on: n
 a session. `Consent` asks before a tool with effects runs.
 """
 
-import contextlib
 import re
 import select
 import sys
-import termios
 import threading
 from typing import Any, Literal
 
@@ -20,6 +18,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.text import Text
 
+from scroll_context.cli.confirmation import forget_typed_keys
 from scroll_context.cli.output import one_line, visible
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
@@ -211,10 +210,7 @@ class Consent:
         if self._mode == "always":
             self._screen.print(f"  ! {call}", "magenta", copy=True)
             return True
-        # Without a terminal nothing was typed ahead.
-        with contextlib.suppress(termios.error, ValueError, OSError):
-            # Keys typed before the question do not answer it.
-            termios.tcflush(sys.stdin, termios.TCIFLUSH)
+        forget_typed_keys()
         self._screen.print(
             f"  ? {call} has side effects. Run it? [y/N] ", "magenta", end="", copy=True
         )

@@ -11,9 +11,10 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A named pipe must not make the import wait.
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+from scroll_context import system
+
+_FOLDER = system.READ_FOLDER | system.NOFOLLOW
+_FILE = system.READ_FILE | system.NOFOLLOW
 
 
 def is_plain_file(path: Path) -> bool:
@@ -52,9 +53,11 @@ def read_plain(folder: Path, names: list[str], most: int) -> bytes | None:
     """
     if any(name in ("", ".", "..") for name in names):
         return None
+    if not system.HAS_FOLDER_HANDLES:
+        return _read_by_path(folder, names, most)
     handles: list[int] = []
     try:
-        handles.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        handles.append(os.open(folder, system.READ_FOLDER))
         for name in names[:-1]:
             handles.append(os.open(name, _FOLDER, dir_fd=handles[-1]))
         handles.append(os.open(names[-1], _FILE, dir_fd=handles[-1]))
@@ -69,3 +72,19 @@ def read_plain(folder: Path, names: list[str], most: int) -> bytes | None:
     finally:
         for handle in handles:
             os.close(handle)
+
+
+def _read_by_path(folder: Path, names: list[str], most: int) -> bytes | None:
+    """The same where folders have no handles: each part of the path is checked by its name."""
+    try:
+        for name in names[:-1]:
+            folder = folder / name
+            if not is_plain_folder(folder):
+                return None
+        path = folder / names[-1]
+        if not is_plain_file(path) or path.stat().st_size > most:
+            return None
+        with path.open("rb") as file:
+            return file.read(most)
+    except (OSError, ValueError):
+        return None

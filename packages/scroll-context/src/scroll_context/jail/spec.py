@@ -34,6 +34,7 @@ import msgspec
 
 from scroll_context.errors import KernelUnavailable
 from scroll_context.locks import release, try_lock
+from scroll_context.system import NOFOLLOW, READ_FOLDER
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
@@ -186,7 +187,7 @@ _SYSTEM = (
     "/dev/null",
     "/dev/urandom",
 )
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_FOLDER = READ_FOLDER | NOFOLLOW
 # A name costs at most this many bytes, however small its file.
 _NAME_BYTES = 4096
 _PREFIX = "scroll-kernel-"
@@ -374,7 +375,7 @@ class ScratchFolder:
         parent = parent or tempfile.gettempdir()
         _sweep(parent)
         self.path = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
-        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._lock = os.open(self.path, READ_FOLDER)
         try_lock(self._lock)
 
     def close(self) -> None:
@@ -396,7 +397,7 @@ def _sweep(folder: str) -> None:
             facts = os.lstat(path)
             if facts.st_uid != os.getuid() or facts.st_mtime > horizon:
                 continue
-            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            handle = os.open(path, _FOLDER)
             try:
                 if try_lock(handle):
                     remove_scratch(path)

@@ -12,12 +12,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from scroll_context.errors import KernelDied, KernelError, KernelUnavailable
-from scroll_context.jail.entry import chosen, no_jail
 from scroll_context.jail.spec import (
     ALLOW_UNSANDBOXED,
     UNTESTED,
@@ -28,7 +27,6 @@ from scroll_context.jail.spec import (
     package_paths,
     site_packages,
 )
-from scroll_context.kernel.launcher import ForkServer, spawn_shared
 from scroll_context.kernel.protocol import (
     Describe,
     Done,
@@ -61,6 +59,9 @@ from scroll_context.kernel.results import (
 from scroll_context.kernel.saving import SavedPieces, load_into
 from scroll_context.kernel.variables import Namespace, check_names
 from scroll_context.kernel.worker_process import WorkerProcess
+
+if TYPE_CHECKING:
+    from scroll_context.kernel.launcher import ForkServer
 
 WORKER_MODULE = "scroll_context.kernel.worker"
 """The module that runs inside the jail. The host itself never imports it."""
@@ -372,6 +373,11 @@ class Kernel:
         """
         if self._worker is not None:
             return self._worker
+        try:
+            from scroll_context.jail.entry import chosen, no_jail
+        except ImportError as error:
+            # The jails need modules that only Unix has.
+            raise KernelUnavailable(f"cells cannot run on this system: {error}") from error
         spec = self._full_spec()
         tiers = chosen() if spec.tier == "auto" else (spec.tier,)
         refusals: list[str] = []
@@ -388,6 +394,8 @@ class Kernel:
         raise KernelUnavailable("; ".join(refusals) or no_jail())
 
     def _spawn(self, spec: JailSpec) -> WorkerProcess:
+        from scroll_context.kernel.launcher import ForkServer, spawn_shared
+
         settings = KernelSettings(spec, os.environ.get(ALLOW_UNSANDBOXED) == "1")
         if self._options.share_fork_server:
             sock = spawn_shared(WORKER_MODULE, settings)

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from scroll_context.errors import KernelDied, KernelUnavailable
-from scroll_context.jail.linux import set_cpu_budget
 from scroll_context.jail.spec import Enforcement, JailSpec, guarantees
 from scroll_context.kernel.connection import Broker, Connection
 from scroll_context.kernel.process import receive_process
@@ -164,6 +163,9 @@ class WorkerProcess:
                 self._budget_at = -math.inf
 
     def _set_cpu_budget(self, seconds: float) -> None:
+        # Hosts on systems without a jail import this module too.
+        from scroll_context.jail.linux import set_cpu_budget
+
         if self.enforcement.tier != "none" and not self.process.has_ended():
             with contextlib.suppress(ProcessLookupError):
                 set_cpu_budget(self.enforcement.pid, seconds)

@@ -27,7 +27,8 @@ _int8 = struct.Struct(">q").pack
 
 # Nonces are drawn in advance, since each draw is a system call.
 _nonces: list[bytes] = []
-os.register_at_fork(after_in_child=_nonces.clear)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_nonces.clear)
 
 Columns = Sequence[str | int | None]
 

@@ -237,6 +237,7 @@ def _written(handle: int, asking: Holder) -> Holder:
     Just after the file was locked it may still be empty; then the system names the process.
     """
     try:
-        return msgspec.json.decode(os.pread(handle, 4096, 0), type=Holder)
+        os.lseek(handle, 0, os.SEEK_SET)
+        return msgspec.json.decode(os.read(handle, 4096), type=Holder)
     except msgspec.DecodeError:
         return Holder(asking.session_id, _locked_by(handle) or 0, asking.host, asking.since)

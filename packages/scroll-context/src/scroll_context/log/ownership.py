@@ -12,20 +12,27 @@ it. So clean-up code also checks names (`is_made_by_us`), and nothing that a fil
 is followed out of the store. docs/FORMAT.md describes the race that remains.
 """
 
+import errno
 import os
 import stat
+from typing import TYPE_CHECKING, Self
 
+if TYPE_CHECKING:
+    import contextlib
+    from collections.abc import Iterator
+
+from scroll_context import system
 from scroll_context.errors import StoreUnsafe
 
 Path = str | os.PathLike[str]
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_WRITABLE = stat.S_IWGRP | stat.S_IWOTH
+_FOLDER = system.READ_FOLDER | system.NOFOLLOW
+# Where files have no owners, their permissions say nothing about other users.
+_WRITABLE = stat.S_IWGRP | stat.S_IWOTH if system.HAS_OWNERS else 0
 # The bits of a mode that say what a thing is.
 _TYPE = 0o170000
 _PLAIN = (stat.S_IFREG, stat.S_IFDIR)
-# A named pipe in the place of a file must not block the one who opens it.
-_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FILE = system.READ_FILE | system.NOFOLLOW
 
 
 def check_folder(folder: Path) -> os.stat_result:
@@ -33,13 +40,12 @@ def check_folder(folder: Path) -> os.stat_result:
 
     Raises FileNotFoundError and NotADirectoryError where there is no folder.
     """
-    handle = _opened(folder, _FOLDER, None)
-    try:
-        owners = (os.geteuid(), 0)
-        own = os.fstat(handle)
+    with OpenFolder(folder) as opened:
+        owners = (system.user_id(), 0)
+        own = opened.status()
         if own.st_uid not in owners or own.st_mode & _WRITABLE:
             _refuse(own, folder, "")
-        with os.scandir(handle) as entries:
+        with opened.entries() as entries:
             for entry in entries:
                 try:
                     status = entry.stat(follow_symlinks=False)
@@ -50,19 +56,79 @@ def check_folder(folder: Path) -> os.stat_result:
                 if status.st_uid not in owners or mode & _WRITABLE or mode & _TYPE not in _PLAIN:
                     _refuse(status, folder, entry.name)
         return own
-    finally:
-        os.close(handle)
 
 
-def open_folder(folder: Path) -> int:
-    """A handle of a folder in a store: not a link, and the user's own. It may be open to others."""
-    handle = _opened(folder, _FOLDER, None)
+class OpenFolder:
+    """A folder that is not a link, and the files directly in it.
+
+    Files are reached through the handle of the folder, so that nobody can put another folder in its
+    place meanwhile. Where the system has no such handles, they are reached by their paths.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = os.fspath(folder)
+        self._handle: int | None = None
+        if system.HAS_FOLDER_HANDLES:
+            self._handle = _opened(folder, _FOLDER, None)
+            return
+        status = os.lstat(folder)
+        if stat.S_ISLNK(status.st_mode):
+            raise _is_link(self.path)
+        if not stat.S_ISDIR(status.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+
+    def status(self) -> os.stat_result:
+        return os.lstat(self.path) if self._handle is None else os.fstat(self._handle)
+
+    def entries(self) -> "contextlib.AbstractContextManager[Iterator[os.DirEntry[str]]]":
+        return os.scandir(self.path if self._handle is None else self._handle)
+
+    def set_mode(self, mode: int) -> None:
+        if self._handle is not None:
+            system.set_mode(self._handle, mode)
+
+    def sync(self) -> None:
+        """Make changes to the names in the folder durable, where the system can."""
+        if self._handle is not None:
+            os.fsync(self._handle)
+
+    def open_file(self, name: str, flags: int) -> int:
+        return open_file(self._place(name), flags, dir_fd=self._handle)
+
+    def size(self, name: str) -> int:
+        return os.stat(self._place(name), dir_fd=self._handle, follow_symlinks=False).st_size
+
+    def remove(self, name: str) -> None:
+        os.unlink(self._place(name), dir_fd=self._handle)
+
+    def move(self, name: str, target: "OpenFolder", new_name: str) -> None:
+        os.replace(
+            self._place(name),
+            target._place(new_name),
+            src_dir_fd=self._handle,
+            dst_dir_fd=target._handle,
+        )
+
+    def _place(self, name: str) -> str:
+        return name if self._handle is not None else os.path.join(self.path, name)
+
+
+def open_folder(folder: Path) -> OpenFolder:
+    """A folder in a store: not a link, and the user's own. It may be open to others."""
+    opened = OpenFolder(folder)
     try:
-        _check_owner(os.fstat(handle), os.fspath(folder))
+        _check_owner(opened.status(), opened.path)
     except BaseException:
-        os.close(handle)
+        opened.__exit__()
         raise
-    return handle
+    return opened
 
 
 def open_file(file: Path, flags: int, *, dir_fd: int | None = None) -> int:
@@ -94,7 +160,7 @@ def is_own(status: os.stat_result) -> bool:
     """Whether a part belongs to the user of this process, or to root, who can change everything
     anyway.
     """
-    return status.st_uid in (os.geteuid(), 0)
+    return status.st_uid in (system.user_id(), 0)
 
 
 def is_made_by_us(status: os.stat_result) -> bool:
@@ -102,7 +168,7 @@ def is_made_by_us(status: os.stat_result) -> bool:
 
     A plain file with a second name is left alone: somebody keeps it elsewhere.
     """
-    if status.st_uid != os.geteuid():
+    if status.st_uid != system.user_id():
         return False
     return stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink == 1)
 

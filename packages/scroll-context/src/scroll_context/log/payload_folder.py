@@ -15,8 +15,9 @@ from typing import IO, Protocol
 from scroll_context.errors import StoreUnsafe
 from scroll_context.files import sync_folder
 from scroll_context.locks import release, try_lock
-from scroll_context.log.ownership import is_made_by_us, open_file, open_folder
+from scroll_context.log.ownership import OpenFolder, is_made_by_us, open_folder
 from scroll_context.log.schema import private_folder
+from scroll_context.system import HAS_FOLDER_HANDLES, set_mode
 
 _SUBFOLDER = re.compile(r"[0-9a-f]{2}")
 # The folder of files that are being written, and the shape of their names.
@@ -82,14 +83,14 @@ class PayloadFolder:
 
     def open(self, name: str, start: int = 0) -> IO[bytes]:
         with self._subfolder(name[:2]) as folder:
-            handle = open_file(name, os.O_RDONLY, dir_fd=folder)
+            handle = folder.open_file(name, os.O_RDONLY)
         if start:
             os.lseek(handle, start, os.SEEK_SET)
         return open(handle, "rb")
 
     def size(self, name: str) -> int:
         with self._subfolder(name[:2]) as folder:
-            return os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
+            return folder.size(name)
 
     def names(self, digest: str = "") -> Iterator[str]:
         for subfolder in [digest[:2]] if digest else self._subfolders():
@@ -97,7 +98,9 @@ class PayloadFolder:
                 contextlib.suppress(FileNotFoundError, NotADirectoryError),
                 self._subfolder(subfolder) as folder,
             ):
-                yield from sorted(name for name in os.listdir(folder) if name.startswith(digest))
+                with folder.entries() as entries:
+                    names = [entry.name for entry in entries]
+                yield from sorted(name for name in names if name.startswith(digest))
 
     def _subfolders(self) -> list[str]:
         try:
@@ -107,11 +110,11 @@ class PayloadFolder:
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError), self._subfolder(name[:2]) as folder:
-            os.unlink(name, dir_fd=folder)
+            folder.remove(name)
 
     def sync(self, name: str) -> None:
         with self._subfolder(name[:2]) as folder:
-            os.fsync(folder)
+            folder.sync()
 
     def sweep(self) -> None:
         """Remove temporary files of ours that no living writer holds locked."""
@@ -142,27 +145,25 @@ class PayloadFolder:
                     size = file.tell()
                     final = name()
                     if final is None:
-                        os.unlink(temporary, dir_fd=unfinished)
+                        unfinished.remove(temporary)
                         return size
                     self._make_durable(final[:2])
+                    if not HAS_FOLDER_HANDLES:
+                        # Windows renames no open file.
+                        file.close()
                     with self._subfolder(final[:2]) as folder:
-                        os.replace(temporary, final, src_dir_fd=unfinished, dst_dir_fd=folder)
+                        unfinished.move(temporary, folder, final)
                 self.sync(final)
             except BaseException:
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=unfinished)
+                    unfinished.remove(temporary)
                 raise
             finally:
                 release(handle)
         return size
 
-    @contextlib.contextmanager
-    def _subfolder(self, name: str) -> Iterator[int]:
-        handle = open_folder(f"{self.folder}/{name}")
-        try:
-            yield handle
-        finally:
-            os.close(handle)
+    def _subfolder(self, name: str) -> OpenFolder:
+        return open_folder(f"{self.folder}/{name}")
 
     def _make_durable(self, subfolder: str) -> None:
         """Create a subfolder, or make sure that one from another process survives a crash."""
@@ -173,26 +174,26 @@ class PayloadFolder:
             self._durable.add(subfolder)
 
 
-def _new_temporary(folder: int) -> tuple[int, str]:
+def _new_temporary(folder: OpenFolder) -> tuple[int, str]:
     """A new file, locked.
 
     A sweep may hold or remove it in the moment before it is locked; then another is made.
     """
     while True:
         name = f"{secrets.token_hex(8)}.part"
-        handle = open_file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, dir_fd=folder)
-        os.fchmod(handle, 0o600)
+        handle = folder.open_file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        set_mode(handle, 0o600)
         if try_lock(handle) and os.fstat(handle).st_nlink:
             return handle, name
         release(handle)
         os.close(handle)
 
 
-def _remove_unlocked(name: str, folder: int) -> None:
-    handle = open_file(name, os.O_RDONLY, dir_fd=folder)
+def _remove_unlocked(name: str, folder: OpenFolder) -> None:
+    handle = folder.open_file(name, os.O_RDONLY)
     try:
         if is_made_by_us(os.fstat(handle)) and try_lock(handle):
-            os.unlink(name, dir_fd=folder)
+            folder.remove(name)
     finally:
         release(handle)
         os.close(handle)

@@ -34,6 +34,7 @@ from scroll_context.errors import (
 )
 from scroll_context.files import sync_folder
 from scroll_context.log import ownership
+from scroll_context.system import set_mode
 
 # The letters "SCRL".
 APPLICATION_ID = 0x5343524C
@@ -182,7 +183,7 @@ def create(folder: Path, fill: Callable[[sqlite3.Connection], None] | None = Non
         private_folder(folder)
         handle, name = tempfile.mkstemp(prefix=UNFINISHED, dir=folder)
         # SQLite gives its WAL files the mode of the log.
-        os.fchmod(handle, 0o600)
+        set_mode(handle, 0o600)
     except OSError as error:
         raise StoreReadOnly(
             f"cannot create a store in {folder}: {error.strerror}. Nothing was changed."
@@ -342,15 +343,12 @@ def private_folder(folder: Path) -> Path:
     with contextlib.suppress(FileExistsError):
         folder.mkdir(parents=True)
         is_new = True
-    handle = ownership.open_folder(folder)
-    try:
-        mode = 0o777 if is_new else stat.S_IMODE(os.fstat(handle).st_mode)
+    with ownership.open_folder(folder) as opened:
+        mode = 0o777 if is_new else stat.S_IMODE(opened.status().st_mode)
         if mode & 0o077:
             # The folder may belong to root, or be on a read-only medium.
             with contextlib.suppress(OSError):
-                os.fchmod(handle, mode & 0o700)
-    finally:
-        os.close(handle)
+                opened.set_mode(mode & 0o700)
     return folder
 
 

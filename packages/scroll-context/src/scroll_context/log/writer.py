@@ -9,6 +9,7 @@ retried.
 import logging
 import os
 import random
+import shutil
 import sqlite3
 import time
 from collections.abc import Sequence
@@ -91,10 +92,10 @@ class FileWriter:
         """Refuse an append beyond the limits of the store, or onto a device that is nearly full."""
         now = time.monotonic()
         if now > self._roomy_until:
-            device = os.statvfs(self.path.parent)
-            free = device.f_bavail * device.f_frsize
+            device = shutil.disk_usage(self.path.parent)
+            free = device.free
             # Some file systems report no blocks at all.
-            if free < self._limits.min_free and device.f_blocks:
+            if free < self._limits.min_free and device.total:
                 raise self._full(f"only {free:,} bytes are free on the device of {self.path}")
             is_roomy = free > ROOMY * self._limits.min_free
             self._roomy_until = now + ROOMY_FOR if is_roomy else 0.0

@@ -42,12 +42,8 @@ def check_files(folder: Folder) -> None:
     every file that `.managed.json` lists and no segment needs: an absolute path there was
     removed wherever it was.
     """
-    handle = open_folder(folder)
-    try:
-        with os.scandir(handle) as entries:
-            are_plain = all(_is_plain(entry) for entry in entries)
-    finally:
-        os.close(handle)
+    with open_folder(folder) as opened, opened.entries() as entries:
+        are_plain = all(_is_plain(entry) for entry in entries)
     if not are_plain or not all(map(_is_engine_file, _managed(folder))):
         raise IndexUnavailable(
             "the search index has files that Scroll did not make. The log is not affected."

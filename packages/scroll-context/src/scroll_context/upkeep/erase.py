@@ -40,7 +40,9 @@ from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.references import remove_unnamed, unshared_payloads
 from scroll_context.log.rows import IS_ERASED
+from scroll_context.log.schema import LOG_NAME
 from scroll_context.search.search import SearchIndex
+from scroll_context.system import HAS_FOLDER_HANDLES, READ_FOLDER
 from scroll_context.upkeep.copies import ErasurePlan
 from scroll_context.upkeep.needles import is_too_short
 
@@ -318,7 +320,7 @@ def has_chores(log: EventLog) -> bool:
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[bool]:
     """Keep other processes from cleaning the same store; False when one does already."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    handle = os.open(folder if HAS_FOLDER_HANDLES else folder / LOG_NAME, READ_FOLDER)
     try:
         yield try_lock(handle)
     finally:
