@@ -48,7 +48,7 @@ def test_everything_goes_wrong_once_or_for_two_minutes() -> None:
         "--others",
         "2",
         "--pace",
-        "0.1",
+        "0.03",
     ]  # leaves some of the machine to the other tests
     command = [sys.executable, str(SOAK), "--minutes", form("0", "2"), "--seed", "11", *size]
     environment = {
