@@ -97,8 +97,11 @@ def test_arguments_are_checked_and_numbers_may_be_texts(line: Line) -> None:
     found, is_error = line.call("search", query="halcyon", k="3", unknown=1)
     assert PORT in found and not is_error
     assert line.call("search") == ("search needs the argument 'query'", True)
-    assert line.call("search", query=["a"]) == ("query is a text, not list", True)
-    assert line.call("search", query="a", k="many") == ("k is a whole number, not 'many'", True)
+    assert line.call("search", query=["a"]) == ("query must be text, not list", True)
+    assert line.call("search", query="a", k="many") == (
+        "k must be a whole number, not 'many'",
+        True,
+    )
     assert line.ask("tools/call", name="shell", arguments={})["error"]["code"] == -32602
 
 

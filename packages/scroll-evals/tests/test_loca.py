@@ -277,7 +277,7 @@ def test_an_environment_that_was_not_generated_is_named(
             "refuse-evaluate",
             "evaluation-failed: the sandbox server's evaluate refused (status 500)",
         ),
-        ("evaluate", "evaluation-failed: the sandbox server's evaluate answered something else"),
+        ("evaluate", "evaluation-failed: the sandbox server's evaluate gave an unexpected answer"),
         ("absurd-reward", "a reward of 7.0"),
         ("die-on-evaluate", "server-died: "),
     ],
@@ -312,7 +312,7 @@ def test_garbage_from_a_tool_is_an_error_of_that_call(tmp_path: Path) -> None:
         native(CLAIM),
         context="react",
     )
-    assert "answered something else than expected" in attempt.steps[0]["observation"]
+    assert "gave an unexpected answer" in attempt.steps[0]["observation"]
     assert attempt.outcome == TrialOutcome.ANSWERED
 
 

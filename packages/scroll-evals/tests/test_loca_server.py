@@ -147,7 +147,7 @@ def test_a_server_that_listens_elsewhere_too_is_refused(tmp_path: Path) -> None:
 def test_a_server_that_never_gets_healthy_is_given_up(tmp_path: Path) -> None:
     checkout = make_checkout(tmp_path / "c", start="unhealthy")
     before = descendants(os.getpid())
-    with pytest.raises(ToolFailed, match="does not get healthy"):
+    with pytest.raises(ToolFailed, match="does not become healthy"):
         start(checkout, tmp_path, healthy_seconds=1.0)
     assert gone(descendants(os.getpid()) - before)
 

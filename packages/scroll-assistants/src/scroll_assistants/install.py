@@ -287,7 +287,7 @@ def _check_places(ours: list[Entry], scope: SettingsScope, project: Path) -> Non
         if file.is_relative_to(project) and not target.is_relative_to(project.resolve()):
             raise BadInput(
                 f"{file} is a link to {target}, outside the project. Nothing was changed. "
-                "Replace the link by a file, or install with --scope user."
+                "Replace the link with a file, or install with --scope user."
             )
 
 
@@ -581,7 +581,7 @@ def _read(file: Path) -> str | None:
         os.close(handle)
         raise BadInput(
             f"{file} is not a settings file: it is a folder or a device, or is larger than "
-            f"{LONGEST_FILE >> 20} MiB. Nothing was changed; replace it by a regular file."
+            f"{LONGEST_FILE >> 20} MiB. Nothing was changed; replace it with a regular file."
         )
     with open(handle, "rb") as opened:
         return opened.read(LONGEST_FILE).decode("utf-8", "surrogateescape")

@@ -144,7 +144,7 @@ def checked(tool: str, arguments: Any) -> dict[str, Any]:
     if tool not in TOOLS:
         raise BadInput(f"there is no tool {tool[:40]!r}; the tools are {', '.join(TOOLS)}")
     if not isinstance(arguments, dict):
-        raise BadInput("the arguments of a tool are an object")
+        raise BadInput("tool arguments must be an object")
     values: dict[str, Any] = {}
     for name, argument in TOOLS[tool].arguments.items():
         value = arguments.get(name)
@@ -161,10 +161,10 @@ def _checked(name: str, type_name: str, value: Any) -> Any:
         return value
     if type_name == TEXT:
         if not isinstance(value, str):
-            raise BadInput(f"{name} is a text, not {type(value).__name__}")
+            raise BadInput(f"{name} must be text, not {type(value).__name__}")
         # No stored text has a lone surrogate.
         return value.encode(errors="replace").decode()
     try:
         return int(value)
     except (ValueError, TypeError, OverflowError):
-        raise BadInput(f"{name} is a whole number, not {str(value)[:40]!r}") from None
+        raise BadInput(f"{name} must be a whole number, not {str(value)[:40]!r}") from None

@@ -518,7 +518,7 @@ def test_a_qwenpaw_history_and_another_of_the_same_names(store: Store, tmp_path:
 
 def test_a_database_of_another_program_is_refused_by_name(store: Store, tmp_path: Path) -> None:
     database(tmp_path / "x.db", "CREATE TABLE songs (id)").close()
-    with pytest.raises(BadInput, match="no history of opencode, Cursor or QwenPaw"):
+    with pytest.raises(BadInput, match="not a history of opencode, Cursor or QwenPaw"):
         import_file(store, tmp_path / "x.db")
     (tmp_path / "torn.db").write_bytes(b"SQLite format 3\x00" + b"\x07" * 4_000)
     with pytest.raises(BadInput, match="cannot be read"):

@@ -359,7 +359,7 @@ class Scope(msgspec.Struct, frozen=True):
             case "all":
                 return Grant()
             case _:
-                raise BadInput(f"a reach is session, task, agent or all, not {reach!r:.80}")
+                raise BadInput(f"the reach must be session, task, agent or all, not {reach!r:.80}")
 
     def widest(self, reach: str) -> Grant:
         """The grant that bounds a session with this reach.
@@ -370,8 +370,8 @@ class Scope(msgspec.Struct, frozen=True):
         if (reach == "task" and not self.task_id) or (reach == "agent" and not self.agent_id):
             whose = "a task" if reach == "task" else "an agent"
             raise BadInput(
-                f"reach {reach!r} needs a {reach}_id: without one it would be every event of "
-                f"anybody without {whose}. Name {whose}, or take reach 'session'."
+                f"reach {reach!r} needs a {reach}_id: without one it would include the events of "
+                f"everybody without {whose}. Name {whose}, or use reach 'session'."
             )
         return self.grant(reach)
 

@@ -417,5 +417,5 @@ def test_a_missing_session_has_an_error_of_its_own(store: Store) -> None:
 
 def test_a_folder_with_other_files_does_not_become_a_store(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(NotAStore, match="holds other files and no store"):
+    with pytest.raises(NotAStore, match="holds other files, but no store"):
         Store(tmp_path, create=True)

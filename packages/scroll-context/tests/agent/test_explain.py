@@ -74,7 +74,7 @@ def test_any_later_seq_stands_for_the_request_before_it(store: Store) -> None:
     assert explain(store, second.seq - 1).seq == first.seq
     assert explain(store, store.log.last_seq()).seq == second.seq
     assert explain(store, first.seq).reply == first.seq + 1
-    with pytest.raises(BadInput, match="no model had been asked"):
+    with pytest.raises(BadInput, match="has no model request"):
         explain(store, first.seq - 1)
     with pytest.raises(UnknownSeq):
         explain(store, store.log.last_seq() + 1)

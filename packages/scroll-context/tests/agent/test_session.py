@@ -263,7 +263,7 @@ def test_integers_as_text_dates_and_pairs_as_lists(store: Store, opened: Opened)
     for source, says in (
         ("ms.search('x', wrong=1)", "has no argument 'wrong'"),
         ("ms.search('x', k=0)", "at least 1"),
-        ("ms.search(5)", "the query of ms.search is a text, not int"),
+        ("ms.search(5)", "the query of ms.search must be text, not int"),
         ("ms.expand()", "needs a seq"),
         ("ms.expand(1, 999999999)", "at most 5,000"),
         ("ms.search('x', created_on='soon')", "'soon' is not a date"),

@@ -213,7 +213,7 @@ def test_effects_are_asked_about(scroll: Run, tmp_path: Path, tools: Path) -> No
 def test_a_failing_model_ends_the_turn_and_not_the_chat(scroll: Run, tmp_path: Path) -> None:
     result = scroll("chat", "--model", script(tmp_path, "one"), input="first\nsecond\n/stats\n")
     assert result.exit_code == 0
-    assert "all were played" in result.stderr
+    assert "have been played" in result.stderr
     assert "2 requests" in result.stdout
 
 

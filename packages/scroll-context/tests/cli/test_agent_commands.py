@@ -144,7 +144,7 @@ def test_every_limit_is_told_apart(scroll: Run, script: Write) -> None:
 def test_a_failing_model_is_a_fault_and_the_session_is_kept(scroll: Run, script: Write) -> None:
     result = scroll("run", "Go.", "--session", "cut", "--model", script(exec_cell("x = 1")))
     assert result.exit_code == 1
-    assert "all were played" in result.stderr and "`scroll resume cut --model " in result.stderr
+    assert "have been played" in result.stderr and "`scroll resume cut --model " in result.stderr
     assert scroll("resume", "cut", "--model", script("Done.")).stdout == "Done.\n"
 
 

@@ -95,7 +95,7 @@ def test_cells_are_folded_and_slash_commands_show_the_rest(folder: Path, tmp_pat
         at.type("/model nonsense\r")
         at.expect("scroll: ")
         at.type("\x1b[A\x1b[A\r")  # the arrow goes back to what was said: /model nonsense, And now?
-        at.expect("all were played")
+        at.expect("have been played")
         at.type("/quit\r")
         shown = at.finish()
     assert at.process.returncode == 0

@@ -96,7 +96,7 @@ def test_import_does_not_touch_a_folder_that_is_not_a_store(
     (folder / "thesis.txt").write_text("years of work")
     result = scroll("import", trip)
     assert result.exit_code == 1
-    assert "holds other files and no store" in result.stderr
+    assert "holds other files, but no store" in result.stderr
     assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
 
 

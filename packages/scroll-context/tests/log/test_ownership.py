@@ -236,5 +236,5 @@ def test_every_way_to_open_a_store_checks_it(
 def test_a_folder_of_other_things_is_not_called_an_unsafe_store(home: Path) -> None:
     (home / "log.db").unlink()
     (home / "link").symlink_to(home)
-    with pytest.raises(NotAStore, match="holds other files and no store"):
+    with pytest.raises(NotAStore, match="holds other files, but no store"):
         Store(home)

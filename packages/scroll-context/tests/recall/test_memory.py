@@ -112,12 +112,12 @@ def test_arguments_that_cannot_be_meant_are_named(store: Store, arguments: dict[
         "k": "k must",
         "seq_range": "seq",
         "limit": "no argument 'limit'",
-        "scope": "a reach is",
+        "scope": "the reach must be",
         "created_on": "is not a date",
         "created_from": "is not a date",
     }
     (name,) = arguments
-    with pytest.raises(BadInput, match=named.get(name, f"{name} is a text")):
+    with pytest.raises(BadInput, match=named.get(name, f"{name} must be text")):
         memory_of(store).call("ms.search", "tea", **arguments)
 
 

@@ -215,8 +215,8 @@ def test_grep_filters_and_shows_as_much_as_asked(store: Store) -> None:
 @pytest.mark.parametrize(
     ("args", "kwargs", "said_so"),
     [
-        (("",), {}, "not an empty one"),
-        ((7,), {}, "a pattern is a text"),
+        (("",), {}, "a non-empty text"),
+        ((7,), {}, "a non-empty text"),
         (("x" * 2_000,), {}, "at most 1,000"),
         (("(a",), {"regex": True}, "missing )"),
         (("(?=a)",), {"regex": True}, "Look-around"),

@@ -33,8 +33,8 @@ Opened = Callable[..., Session]
             lambda: SessionOptions(budget=ViewBudget(low=0.9)),
             "low must be a number above 0, below high",
         ),
-        (lambda: SessionOptions(cell_timeout=-1), "more than 0, not -1"),
-        (lambda: SessionOptions(cell_timeout=0), "more than 0, not 0"),
+        (lambda: SessionOptions(cell_timeout=-1), "more than 0 seconds, not -1"),
+        (lambda: SessionOptions(cell_timeout=0), "more than 0 seconds, not 0"),
         (lambda: SessionOptions(reach="task"), "needs a task_id"),
     ],
 )
@@ -121,7 +121,7 @@ def test_whoever_comes_second_waits_for_a_session_that_is_just_begun(store: Stor
     with Session.open_or_resume(store, "both", wait=60) as session:
         assert next(session.events()).content == "I was first"
     later.join()
-    with pytest.raises(BadInput, match="store's own"):
+    with pytest.raises(BadInput, match="reserved for the store"):
         Session.open_or_resume(store, "scroll.store")
 
 

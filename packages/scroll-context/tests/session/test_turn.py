@@ -115,7 +115,7 @@ def test_a_session_is_open_once(store: Store, opened: Opened) -> None:
 
 
 def test_the_name_of_the_stores_own_session_is_refused(store: Store) -> None:
-    with pytest.raises(BadInput, match="is the store's own"):
+    with pytest.raises(BadInput, match="is reserved for the store"):
         Session.open(store, session_id="scroll.store")
 
 

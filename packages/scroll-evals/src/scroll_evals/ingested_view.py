@@ -135,7 +135,7 @@ def _clear(
         # An agent at work must go on without its summary. Here nothing is lost by waiting, and
         # every question would be.
         raise ModelUnavailable(
-            f"a session of the history could not be summarized{said}. Resume the run to try again."
+            f"a session of the history could not be summarised{said}. Resume the run to try again."
         )
     draft = journal.draft(
         Kind.EVICTION, content=plan.summary() + said, metadata=plan.metadata() | facts

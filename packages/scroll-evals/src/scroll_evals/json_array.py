@@ -89,7 +89,7 @@ class _ArrayReader:
                 # broken off or broken: only reading on can tell
                 if self._ended or wanted > LONGEST:
                     raise ValueError(
-                        f"the element at byte {self._byte:,} is not whole: {error.msg}"
+                        f"the element at byte {self._byte:,} is not complete: {error.msg}"
                     ) from error
                 wanted *= 2
                 continue

@@ -175,7 +175,7 @@ class LocaClient:
             return msgspec.json.decode(answer, type=wanted)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ToolFailed(
-                f"{where} answered something else than expected ({error}): {_shown(answer)}"
+                f"{where} gave an unexpected answer ({error}): {_shown(answer)}"
             ) from error
 
 

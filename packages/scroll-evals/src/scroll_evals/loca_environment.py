@@ -72,7 +72,7 @@ def existing(python: Path) -> ServerEnvironment:
     """
     if not python.is_file() or not os.access(python, os.X_OK):
         raise BadInput(
-            f"{python} is not an executable Python; name the one of the server's environment"
+            f"{python} is not an executable Python; name the Python of the server's environment"
         )
     return ServerEnvironment(python.absolute(), (python.absolute().parent,))
 

@@ -140,7 +140,7 @@ class LocaServer:
             self._check_alive()
             if time.monotonic() > until:
                 raise ToolFailed(
-                    f"the sandbox server does not get healthy.{self.log_tail()}", state="timeout"
+                    f"the sandbox server does not become healthy.{self.log_tail()}", state="timeout"
                 )
             time.sleep(POLL)
 

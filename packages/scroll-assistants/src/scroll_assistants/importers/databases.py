@@ -112,7 +112,7 @@ def recognise(path: Path) -> Format:
         return Format.OPENCODE
     if "conversation_history" in tables:
         return Format.QWENPAW
-    raise BadInput("it is an SQLite database, and no history of opencode, Cursor or QwenPaw")
+    raise BadInput("it is an SQLite database, but not a history of opencode, Cursor or QwenPaw")
 
 
 @contextlib.contextmanager

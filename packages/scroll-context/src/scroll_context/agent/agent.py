@@ -255,7 +255,7 @@ class Agent(Generic[T]):
         self.totals.add(reply.usage, reply.cost)
         if self.limits.dollars is not None and reply.cost is None and reply.usage.is_known:
             raise BadInput(
-                f"Limits(dollars=...) cannot be kept: no price is known for {self.model.name}. "
+                f"Limits(dollars=...) cannot be enforced: no price is known for {self.model.name}. "
                 "Its reply is recorded. Limit the run with tokens= or steps= instead, and "
                 "continue it with run()."
             )

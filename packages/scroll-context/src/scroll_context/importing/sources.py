@@ -126,7 +126,7 @@ def _readable(path: str | Path | IO[bytes], cleanup: contextlib.ExitStack) -> Pa
         return path
     if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
         # A repository can bring a link to /dev/zero, which never ends.
-        raise BadInput("it is a device, or a link to one, and not a file")
+        raise BadInput("it is a device or a link to one, not a file")
     return spooled(cleanup.enter_context(path.open("rb")), cleanup)
 
 
@@ -256,9 +256,7 @@ def _unzip(path: Path, folder: Path, budget: _Budget) -> None:
         with zipfile.ZipFile(path) as archive:
             entries = [entry for entry in archive.infolist() if not entry.is_dir()]
             if len(entries) > MAX_ENTRIES:
-                raise BadInput(
-                    f"it holds {len(entries):,} files, and {MAX_ENTRIES:,} at most are read"
-                )
+                raise BadInput(f"it holds {len(entries):,} files; at most {MAX_ENTRIES:,} are read")
             for entry in entries:
                 target = folder / _below(entry.filename)
                 if target.exists():

@@ -170,7 +170,7 @@ class Interrupts:
             # The interpreter continues.
             return False
         raise KeyboardInterrupt(
-            "the cell was interrupted, and went on; it was stopped at the next line"
+            "the cell was interrupted and continued; it was stopped at the next line"
         )
 
 

@@ -401,7 +401,7 @@ class Journal:
         over = self.used.over(self.quota)
         if over:
             raise QuotaReached(
-                f"this session has recorded {over}, so nothing new is begun; {_REMEDY}"
+                f"this session has recorded {over}, so no new work is started; {_REMEDY}"
             )
 
     # lifetime -------------------------------------------------------------------------------------

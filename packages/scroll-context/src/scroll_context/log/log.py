@@ -136,7 +136,7 @@ class EventLog:
         if self._closed:
             raise schema.closed(self.path, "append")
         if self.read_only:
-            raise StoreReadOnly(f"{self.path} was opened to be read; nothing was written")
+            raise StoreReadOnly(f"{self.path} is open read-only; nothing was written")
         return self.backend.write(batch)
 
     def rows_appended(self) -> None:

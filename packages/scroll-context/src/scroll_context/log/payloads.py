@@ -47,7 +47,7 @@ class PayloadStore:
     def folder(self) -> Path:
         """The folder of a store on this machine."""
         if not isinstance(self.place, PayloadFolder):
-            raise StoreError("these payloads do not lie in a folder of this machine")
+            raise StoreError("these payloads are not in a folder on this machine")
         return self.place.folder
 
     def path(self, digest: str) -> Path:

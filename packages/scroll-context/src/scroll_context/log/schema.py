@@ -248,7 +248,7 @@ def locate(folder: Path) -> Path:
         )
     if folder.is_dir() and not is_vacant(folder):
         raise NotAStore(
-            f"{folder} holds other files and no store. A store needs a folder of its own: name a "
+            f"{folder} holds other files, but no store. A store needs a folder of its own: name a "
             f"new one, such as {str(folder / 'scroll')!r}."
         )
     raise NotAStore(

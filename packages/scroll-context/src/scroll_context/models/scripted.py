@@ -129,7 +129,7 @@ class ScriptedModel:
             entry = self._script[step]
         else:
             raise ModelRefused(
-                f"the script of {self.name} has {len(self._script)} entries and all were played"
+                f"all {len(self._script)} entries of the script of {self.name} have been played"
             )
         if isinstance(entry, Exception):
             raise entry

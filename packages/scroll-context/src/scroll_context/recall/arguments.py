@@ -91,7 +91,7 @@ def filters_of(method: str, arguments: Mapping[str, Any], scope: Scope) -> Searc
 
 def text_of(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise BadInput(f"{name} is a text, not {type(value).__name__}")
+        raise BadInput(f"{name} must be text, not {type(value).__name__}")
     return value
 
 
@@ -99,7 +99,7 @@ def texts(value: Any, name: str) -> list[str]:
     several = [value] if isinstance(value, str) else value
     is_list = isinstance(several, list | tuple)
     if not is_list or not all(isinstance(text, str) for text in several):
-        raise BadInput(f"{name} is a text or a list of texts, not {value!r:.80}")
+        raise BadInput(f"{name} must be text or a list of texts, not {value!r:.80}")
     return list(several)
 
 
@@ -131,8 +131,8 @@ def places_of(places: tuple[Any, ...]) -> tuple[list[int], str]:
         label = f"{lo}-{hi}"
         if hi - lo >= MAX_EXPAND:
             raise BadInput(
-                f"expand gives at most {MAX_EXPAND:,} events at once; {label} has "
-                f"{hi - lo + 1:,}. Take parts."
+                f"expand returns at most {MAX_EXPAND:,} events at once; {label} has "
+                f"{hi - lo + 1:,}. Read it in parts."
             )
         return list(range(max(lo, 1), hi + 1)), label
     flat: list[Any] = []
@@ -141,7 +141,7 @@ def places_of(places: tuple[Any, ...]) -> tuple[list[int], str]:
     if not flat:
         raise BadInput("ms.expand needs a seq, a list of seqs, or a first and a last seq")
     if len(flat) > MAX_EXPAND:
-        raise BadInput(f"expand gives at most {MAX_EXPAND:,} events at once, not {len(flat):,}")
+        raise BadInput(f"expand returns at most {MAX_EXPAND:,} events at once, not {len(flat):,}")
     seqs = [whole_number(seq, "seq", 0) for seq in flat]
     return seqs, f"seq {', '.join(map(str, flat[:10]))}"
 

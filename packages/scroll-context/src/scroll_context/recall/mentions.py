@@ -169,7 +169,7 @@ class MentionMethods:
         """The first and the last mention of each term, the term that came first first."""
         if not 1 <= len(terms) <= MOST_TERMS:
             raise BadInput(
-                f"ms.timeline takes 1 to {MOST_TERMS} terms at once, not {len(terms)}; take parts"
+                f"ms.timeline takes 1 to {MOST_TERMS} terms at once, not {len(terms)}; split them"
             )
         rows: list[Row] = []
         seqs: list[int] = []

@@ -248,7 +248,7 @@ def pattern(text: str, *, regex: bool = False, case: bool = False) -> Pattern:
     expression.
     """
     if not isinstance(text, str) or not text.strip():
-        raise BadInput("a pattern is a text to look for, and not an empty one")
+        raise BadInput("the pattern must be a non-empty text")
     if len(text) > LONGEST_PATTERN:
         raise BadInput(f"a pattern has at most {LONGEST_PATTERN:,} characters, not {len(text):,}")
     if regex:

@@ -95,9 +95,8 @@ def explain(store: Store, seq: int, inherited: Inherited | None = None) -> Expla
     request = past.request_at(seq)
     if request is None:
         raise BadInput(
-            f"no model had been asked in session {asked_about.session_id!r} up to seq {seq}, so "
-            'there is no request to explain; `scroll sql "SELECT seq FROM hist.events '
-            "WHERE kind = 'request'\"` lists those there are"
+            f"session {asked_about.session_id!r} has no model request up to seq {seq}; "
+            "`scroll sql \"SELECT seq FROM hist.events WHERE kind = 'request'\"` lists the requests"
         )
     seen = past.seen(request)
     name = str(seen.setup.metadata.get("context", ""))

@@ -105,10 +105,7 @@ class Session:
         self.options = replace(options, reach=self.reach, context=options.context or "scroll")
         self.cell_timeout = 120.0 if options.cell_timeout is None else options.cell_timeout
         if not self.cell_timeout > 0:
-            raise BadInput(
-                "cell_timeout is the seconds that a cell may run, so more than 0, "
-                f"not {self.cell_timeout}"
-            )
+            raise BadInput(f"cell_timeout must be more than 0 seconds, not {self.cell_timeout}")
         journal.quota = options.quota or Quota()
         self._run_lock = threading.Lock()
         context = make_context(str(self.options.context), store.log.excerpt)
@@ -591,7 +588,7 @@ def fork(
     if source.session_id != parent:
         raise BadInput(
             f"seq {at_seq} does not belong to session {parent!r}; "
-            f"`scroll show {at_seq}` tells whose it is"
+            f"`scroll show {at_seq}` shows its session"
         )
     scope = Scope(
         session_id or f"{parent}-fork-{uuid.uuid4().hex[:6]}", source.agent_id, source.task_id
@@ -666,6 +663,6 @@ def _new_journal(store: Store, scope: Scope) -> Journal:
 
 def _check_new(store: Store, session_id: str) -> None:
     if session_id == STORE_SESSION:
-        raise BadInput(f"the name {session_id!r} is the store's own; choose another")
+        raise BadInput(f"the name {session_id!r} is reserved for the store; choose another")
     if store.log.tail(1, session_id=session_id):
         raise BadInput(f"session {session_id!r} exists already; resume it, or choose another name")

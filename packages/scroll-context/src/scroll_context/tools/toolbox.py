@@ -248,7 +248,7 @@ class Toolbox:
                 until = min(until, deadline)
             self._take_place(tool, until, place)
             if time.monotonic() >= until:
-                raise _timed_out(f"{tool.name} was not started: its time was already over")
+                raise _timed_out(f"{tool.name} was not started: its time limit had already passed")
             _check_cell(tool.name, work)
             recorder.begin()
             future = _start(tool, arguments)
@@ -313,8 +313,7 @@ class Toolbox:
         most = tool.limits.max_calls
         if most is not None and self._calls[tool.name] >= most:
             raise _refused(
-                f"{tool.name} may be called {most} times, and has been; use the results that you "
-                "have"
+                f"{tool.name} has used up its calls ({most}); use the results that you have"
             )
 
     def _count(self, tool: Tool[..., Any]) -> None:
@@ -360,7 +359,8 @@ class Toolbox:
             return
         if not free.acquire(timeout=_remaining(until)):
             raise _timed_out(
-                f"{tool.name} was not started: its {tool.limits.max_concurrent} places stayed taken"
+                f"{tool.name} was not started: its other calls were still running "
+                f"(at most {tool.limits.max_concurrent} at once)"
             )
         place.callback(free.release)
 

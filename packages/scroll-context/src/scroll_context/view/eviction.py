@@ -130,7 +130,7 @@ class ViewBudget(msgspec.Struct, frozen=True, kw_only=True):
             if not holds
         ]
         if wrong:
-            raise BadInput("a budget does not fit together: " + "; ".join(wrong))
+            raise BadInput("the budget is not consistent: " + "; ".join(wrong))
 
 
 class Budget(ViewBudget, frozen=True):
