@@ -81,5 +81,5 @@ main()
 def test_a_missing_command_names_the_package_to_install() -> None:
     done = without_packages("watch")
     assert done.returncode == 2
-    assert "pip install scroll-assistants" in done.stderr
+    assert "pip install ./packages/scroll-assistants" in done.stderr
     assert "watch" not in without_packages("--help").stdout

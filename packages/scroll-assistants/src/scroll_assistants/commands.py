@@ -67,14 +67,14 @@ reach_option = click.option(
     type=click.Choice(["task", "all"]),
     default="task",
     show_default=True,
-    help="What the assistant may read: its own project (task) or the complete store (all).",
+    help="What the assistant may read: its own project (task) or the entire store (all).",
 )
 tokens_option = click.option(
     "--tokens",
     type=click.IntRange(200, 20_000),
     default=TOKENS,
     show_default=True,
-    help="The maximum size of the hand-over at the start of a session, in tokens.",
+    help="The maximum size, in tokens, of the text about earlier sessions that a new session gets.",
 )
 
 
@@ -112,7 +112,7 @@ def install(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Connect a coding assistant: its hooks and its MCP server.
+    """Connect a coding assistant to the store (hooks and MCP server).
 
     This changes the assistant's own configuration files. The changes are shown first, and the
     previous content is kept. Running it again is safe: it only updates Scroll's entries.
@@ -267,7 +267,7 @@ MCP_TOKEN = "SCROLL_MCP_TOKEN"
     type=click.Choice(["task", "all"]),
     default="task",
     show_default=True,
-    help="Let clients read only this project, or the complete store.",
+    help="Let clients read only this project (task) or the entire store (all).",
 )
 @click.option(
     "--retention",
@@ -279,8 +279,8 @@ MCP_TOKEN = "SCROLL_MCP_TOKEN"
     "--assistant",
     type=click.Choice(ASSISTANTS),
     help=(
-        "The assistant that starts the server, so that a search does not return the question that "
-        "led to it."
+        "The assistant that starts this server. Searches then leave out the message that it is "
+        "answering."
     ),
 )
 @click.option("--http", is_flag=True, help="Serve over HTTP instead of standard input and output.")
@@ -299,7 +299,7 @@ MCP_TOKEN = "SCROLL_MCP_TOKEN"
     "names",
     multiple=True,
     metavar="HOST",
-    help="Another host name that HTTP clients may use.",
+    help="An additional host name to accept in requests, for example behind a proxy.",
 )
 def mcp(
     store: Place,
@@ -393,8 +393,8 @@ def watch(
     opencode, Cursor and QwenPaw, or new content of the FILEs, until you press Ctrl-C. It resumes
     each file where it stopped, so you can kill and restart it at any time: nothing is lost or
     recorded twice. If the system does not report changes, the files are checked every two seconds.
-    Assistants with hooks (`scroll install`) need no watching. As with `scroll import`, the user in
-    FILEs that you name is you only with --mine.
+    Assistants connected with `scroll install` are recorded anyway. As with `scroll import`, user
+    messages in FILEs that you name count as yours only with --mine.
 
     \b
     Examples:

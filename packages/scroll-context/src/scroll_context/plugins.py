@@ -50,6 +50,17 @@ class EntryPoint:
         return metadata.partition("\nSummary:")[2].partition("\n")[0].strip(), ""
 
 
+def how_to_install(distribution: str) -> str:
+    """The sentence for errors that are fixed by installing a package of Scroll, or an extra.
+
+    The packages are not on an index yet, and somebody else could register their names there.
+    """
+    path = f"./packages/{distribution}"
+    # A shell would read the brackets of an extra as a pattern.
+    argument = f"'{path}'" if "[" in path else path
+    return f"Install it from a checkout of Scroll with: pip install {argument}"
+
+
 def entry_points(group: str) -> "Iterator[EntryPoint]":
     """The entry points of a group, in the order of the search path.
 

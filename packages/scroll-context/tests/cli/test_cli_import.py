@@ -33,7 +33,7 @@ def reports(result: Any) -> Any:
 def test_a_file_becomes_events_that_can_be_found(scroll: Any, folder: Path, trip: Path) -> None:
     result = scroll("import", trip)
     assert result.exit_code == 0, result.output
-    assert "30 messages; 30 events added, 0 known already" in result.stdout
+    assert "30 messages; 30 events added, 0 already in the store" in result.stdout
     with Store(folder) as store:
         assert store.log.last_seq() == 30
         assert store.index.indexed_seq == 30

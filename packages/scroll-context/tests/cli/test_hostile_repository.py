@@ -67,8 +67,10 @@ WORDS: dict[str, list[tuple[str, ...]]] = {
     ],
     "hook": [("claude-code",)],
     "demo": [()],
+    "eval": [("retrieval", "--data", ".")],
 }
 WITHOUT_STORE_OPTION = (
+    "eval",
     "wrap",
     "shared",
     "doctor",

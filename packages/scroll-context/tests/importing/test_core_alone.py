@@ -47,13 +47,13 @@ def test_another_format_names_the_package_to_install(tmp_path: Path, name: str, 
     (tmp_path / name).write_text(text)
     with (
         Store(tmp_path / "store", create=True) as store,
-        pytest.raises(BadInput, match="pip install scroll-assistants"),
+        pytest.raises(BadInput, match=r"pip install ./packages/scroll-assistants"),
     ):
         import_file(store, tmp_path / name)
 
 
 def test_a_named_format_that_is_not_installed_names_the_package() -> None:
-    with pytest.raises(BadInput, match="pip install scroll-assistants"):
+    with pytest.raises(BadInput, match=r"pip install ./packages/scroll-assistants"):
         layouts.layout_named("codex")
 
 
@@ -78,5 +78,5 @@ main()
         scroll("import", "--all", "--store", "store"),
         scroll("import", "a.jsonl", "--format", "codex", "--store", "store"),
     ):
-        assert refused.returncode and "pip install scroll-assistants" in refused.stderr
+        assert refused.returncode and "pip install ./packages/scroll-assistants" in refused.stderr
     assert scroll("doctor", "--json").stdout

@@ -76,7 +76,7 @@ def test_address_without_secrets_is_printed_as_it_is() -> None:
 
 @pytest.mark.usefixtures("without_packages")
 def test_missing_package_is_named_with_the_command_that_installs_it() -> None:
-    with pytest.raises(BadInput, match="pip install scroll-shared"):
+    with pytest.raises(BadInput, match=r"pip install ./packages/scroll-shared"):
         Store("postgresql://me@db.example/agents?store=main")
 
 

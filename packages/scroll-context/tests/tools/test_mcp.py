@@ -166,7 +166,7 @@ def test_the_extra_is_only_needed_to_mount() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("BadInput MCP servers need the mcp extra")
-    assert "pip install 'scroll-context[mcp]'" in done.stdout
+    assert "pip install './packages/scroll-context[mcp]'" in done.stdout
 
 
 def test_a_server_that_never_answers_is_given_up_and_ended() -> None:

@@ -1,4 +1,4 @@
-"""The commands under `scroll eval`, and the options that all commands share which run a benchmark.
+"""The commands under `scroll eval`, and the options shared by all commands that run a benchmark.
 
 A command imports the module that does its work when it runs, so that `scroll --help` stays quick.
 """
@@ -171,7 +171,7 @@ def options_of_a_run(
 
 
 data_option = click.option(
-    "--data", type=FILE, metavar="DIR", required=True, help="The benchmark's own folder."
+    "--data", type=FILE, metavar="DIR", required=True, help="The folder with the benchmark's data."
 )
 runs_argument = click.argument("runs", type=FILE, nargs=-1, required=True, metavar="RUN...")
 
@@ -183,9 +183,9 @@ runs_argument = click.argument("runs", type=FILE, nargs=-1, required=True, metav
 def app() -> None:
     """Rerun the paper's benchmarks on your own model.
 
-    Baselines and ablations are contexts to compare: see --context of beam, longmemeval, locomo and
-    loca. A run is a folder. The same command on the same folder continues where the run stopped, and
-    pays for nothing twice.
+    Use --context with beam, longmemeval, locomo or loca to compare Scroll with baselines and
+    ablations. Each run has its own folder. Repeating the command with the same folder continues the
+    run without repeating paid requests.
 
     \b
     Begin with:
@@ -337,7 +337,7 @@ def loca(
     """Run LOCA: tasks in an environment, scored by rules.
 
     The benchmark's server is started and stopped for you, in its own environment, and listens only
-    on 127.0.0.1. Its tools run model-written code with your rights, outside Scroll's jail, so use a
+    on 127.0.0.1. Its tools run model-written code with your permissions, outside Scroll's jail, so use a
     container. The first task of each family runs first, then the second of each.
 
     \b
@@ -376,7 +376,7 @@ def loca(
 )
 @json_option
 def retrieval(data: Path, split: tuple[str, ...], as_json: bool) -> None:
-    """Measure how much of the evidence search finds, without a model.
+    """Measure, without a model, how much of the evidence is found by search.
 
     \b
     Examples:
@@ -396,7 +396,7 @@ def retrieval(data: Path, split: tuple[str, ...], as_json: bool) -> None:
 def compare(before: Path, after: tuple[Path, ...], as_json: bool) -> None:
     """Compare reports of `scroll eval retrieval --json`.
 
-    Abilities are compared one by one, with 95 % bootstrap intervals over chats. With several
+    Abilities are compared one by one, with 95% bootstrap intervals over chats. With several
     reports, for example of several settings, the choice among them is cross-validated: each chat is
     scored with the report that is best on the other chats.
 
@@ -470,14 +470,14 @@ def report(runs: tuple[Path, ...], figures: Path | None, as_json: bool) -> None:
     metavar="N",
     default=1.0,
     show_default=True,
-    help="The lowest score of a trajectory.",
+    help="Export only trajectories with at least this score.",
 )
 @json_option
 def export_sft(runs: tuple[Path, ...], out: Path, threshold: float, as_json: bool) -> None:
     """Write successful trajectories as examples for fine-tuning.
 
-    Each line is one decision: `retrieval` (context in, cell out) or `injection` (records in, printed
-    output out).
+    Each line is one training example: `retrieval` (input: the context; target: the cell) or
+    `injection` (input: the retrieved records; target: the printed output).
 
     \b
     Examples:

@@ -72,7 +72,8 @@ def _warn_if_readable(url: str) -> None:
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
-    help="The port on 127.0.0.1; 0 picks a free one.",
+    show_default="a free one",
+    help="The port on 127.0.0.1.",
 )
 @click.option("--task", metavar="ID", help="The task that sessions belong to.")
 @store_option
@@ -89,8 +90,8 @@ def gateway(
     """Keep the requests of any program within a token window.
 
     The gateway listens on 127.0.0.1 and forwards requests to one provider. Messages that no longer
-    fit the window are folded or moved to an index, and everything is recorded in the store.
-    `status` lists your running gateways.
+    fit the window are shortened to one line or moved to an index, and everything is recorded in the
+    store. `status` lists your running gateways.
 
     \b
     Examples:

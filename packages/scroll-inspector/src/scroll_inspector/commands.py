@@ -43,7 +43,7 @@ SERVE_TOKEN = "SCROLL_SERVE_TOKEN"
     "names",
     multiple=True,
     metavar="HOST",
-    help="Another host name that browsers may use.",
+    help="An additional host name to accept in requests, for example behind a proxy.",
 )
 @click.option(
     "--export", type=FILE, metavar="FILE", help="Write SESSION as one page to a new file and exit."

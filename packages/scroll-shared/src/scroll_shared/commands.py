@@ -24,8 +24,8 @@ def shared() -> None:
     """Set up a store on Postgres that many hosts share, and copy stores.
 
     URL is postgresql://USER@HOST/DATABASE?store=NAME. To set up a store, connect as the owner of
-    the database; docs/SHARED.md has the details. Put the password into PGPASSWORD or ~/.pgpass
-    rather than into the command line, which other users of the machine can see.
+    the database; "Many hosts" in the documentation has the details. Put the password in PGPASSWORD
+    or ~/.pgpass, not on the command line, where other users of the machine can see it.
 
     \b
     Examples:
@@ -44,7 +44,7 @@ def push(folder: Path, url: str, as_json: bool) -> None:
     """Copy the store in a folder to a server.
 
     All event numbers, hashes and payloads remain the same. The folder is checked first. The shared
-    store is created if there is none; a store to which hosts have appended is refused. An
+    store is created if there is none; one that already has events of its own is refused. An
     interrupted push resumes where it stopped.
 
     \b
@@ -107,7 +107,7 @@ def pull(url: str, folder: Path, as_json: bool) -> None:
 )
 @json_option
 def init(url: str, max_bytes: int | None, as_json: bool) -> None:
-    """Create a store. An existing store remains as it is.
+    """Create a store. An existing store is left unchanged.
 
     \b
     Example:
@@ -138,11 +138,11 @@ def init(url: str, max_bytes: int | None, as_json: bool) -> None:
 @click.option(
     "--revoke",
     is_flag=True,
-    help="Remove all rights. Copies that the role already has remain.",
+    help="Remove all privileges. Copies that the role already has remain.",
 )
 @json_option
 def grant(url: str, role: str, read_only: bool, erase: bool, revoke: bool, as_json: bool) -> None:
-    """Let a database role use a store. This replaces the role's previous rights.
+    """Let a database role use a store. This replaces the role's previous privileges.
 
     \b
     Examples:
@@ -166,7 +166,7 @@ def grant(url: str, role: str, read_only: bool, erase: bool, revoke: bool, as_js
 @owned_url_argument
 @json_option
 def migrate(url: str, as_json: bool) -> None:
-    """Bring the tables and functions on a server up to this version of Scroll.
+    """Upgrade the tables and functions on a server to this version of Scroll.
 
     \b
     Example:
@@ -186,7 +186,7 @@ def snapshot(url: str, as_json: bool) -> None:
     """Put a copy of this host's replica into the object store, for new hosts to start from.
 
     The replica catches up first, and so does its search index. The newest two snapshots are kept.
-    USER must have the right to erase.
+    The database user in the URL needs the privilege to erase (`scroll shared grant --erase`).
 
     \b
     Example:

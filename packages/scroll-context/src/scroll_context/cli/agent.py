@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scroll_context.cli.agent_options import AgentOptions, agent_options
+from scroll_context.cli.agent_options import (
+    AgentOptions,
+    agent_options,
+    context_option,
+    reach_option,
+)
 from scroll_context.cli.agent_session import open_session, reach_text, stoppable
 from scroll_context.cli.options import (
     Place,
@@ -55,7 +60,9 @@ _OF_A_NEW_SESSION = ("agent", "task")
     shell_complete=complete_session,
     help="The session name; an existing session is resumed.",
 )
-@agent_options(without=_OF_A_RUN)
+@agent_options(
+    without=_OF_A_RUN, context=context_option("scroll, or the policy of the resumed session")
+)
 @store_option
 def chat(session: str, options: AgentOptions, store: Place) -> None:
     """Talk to an agent whose memory is the store.
@@ -116,13 +123,17 @@ def run(prompt: str, session: str, options: AgentOptions, store: Place) -> None:
 @click.command(cls=Command)
 @session_argument
 @click.argument("prompt", required=False)
-@agent_options(without=_OF_A_NEW_SESSION)
+@agent_options(
+    without=_OF_A_NEW_SESSION,
+    reach=reach_option("session"),
+    context=context_option("the session's own"),
+)
 @store_option
 def resume(session: str, prompt: str | None, options: AgentOptions, store: Place) -> None:
     """Resume a session.
 
-    SESSION is the name of a session or any unique beginning of it. Its view and its variables are
-    restored. Without a prompt, the agent continues work that a limit, Ctrl-C or a crash ended.
+    SESSION is a session name or any unique prefix of one. Its view and its variables are restored.
+    Without a prompt, the agent picks up work that was interrupted by a limit, Ctrl-C or a crash.
 
     \b
     Examples:

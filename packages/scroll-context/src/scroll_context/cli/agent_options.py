@@ -69,9 +69,9 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
             ) from error
 
     def connect(self, again: Callable[[], None] = lambda: None) -> "tuple[Model, Model | None]":
-        """The models of --model and --ask, each asked again when its provider failed for now.
+        """The models of --model and --ask, each retried after temporary provider failures.
 
-        `again` is called before --model is asked again.
+        `again` is called before a request to --model is repeated.
         """
         if not self.model:
             raise BadInput(
@@ -85,9 +85,32 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
         return model, _patient(connected(self.ask, self.base_url if same_provider else None))
 
 
+Option = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+def reach_option(default: str) -> Option:
+    """--reach; the help shows this default."""
+    return click.option(
+        "--reach",
+        type=click.Choice(REACHES),
+        show_default=default,
+        help="How much of the store the model may read.",
+    )
+
+
+def context_option(default: str) -> Option:
+    """--context; the help shows this default."""
+    return click.option(
+        "--context",
+        metavar="NAME",
+        show_default=default,
+        help="The context policy: scroll, or for comparison summarize, retrieval, codeact, …",
+    )
+
+
 _POSITIVE = click.IntRange(min=1)
 # Each is a field of AgentOptions.
-OPTIONS = {
+OPTIONS: dict[str, Option] = {
     "model": click.option(
         "--model",
         envvar="SCROLL_MODEL",
@@ -122,20 +145,10 @@ OPTIONS = {
         "--ask",
         metavar="SPEC",
         show_default="none",
-        help="A second model that the agent's code can ask about texts.",
+        help="A second model that the agent's code can call to read long text.",
     ),
-    "reach": click.option(
-        "--reach",
-        type=click.Choice(REACHES),
-        show_default="agent with --agent, else session",
-        help="How much of the store the model may read.",
-    ),
-    "context": click.option(
-        "--context",
-        metavar="NAME",
-        show_default="scroll, or the policy of the resumed session",
-        help="The context policy: scroll, or for comparison summarize, retrieval, codeact, …",
-    ),
+    "reach": reach_option("agent with --agent, else session"),
+    "context": context_option("scroll"),
     "agent": click.option(
         "--agent", metavar="ID", default="", help="The agent that a new session belongs to."
     ),
@@ -172,11 +185,13 @@ OPTIONS = {
 }
 
 
-def agent_options(
-    *, without: tuple[str, ...] = ()
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of an agent, as one argument `options`."""
-    names = [name for name in OPTIONS if name not in without]
+def agent_options(*, without: tuple[str, ...] = (), **replaced: Option) -> Option:
+    """Give a command the options of an agent, as one argument `options`.
+
+    `replaced` has options for this command that take the place of those in OPTIONS.
+    """
+    options = OPTIONS | replaced
+    names = [name for name in options if name not in without]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
@@ -187,7 +202,7 @@ def agent_options(
 
         decorated: Callable[..., None] = called
         for name in reversed(names):
-            decorated = OPTIONS[name](decorated)
+            decorated = options[name](decorated)
         return decorated
 
     return decorate

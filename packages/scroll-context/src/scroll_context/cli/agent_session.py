@@ -1,7 +1,7 @@
 """The session that a command runs an agent in: its tools, its reach, and how Ctrl-C stops it.
 
 Tools come from a Python file of the user and from MCP servers. The file is code that runs with the
-user's own rights, like any script of theirs; the cells that a model writes never do.
+user's own permissions, like any script of theirs; the cells that a model writes never do.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ def open_session(
     *,
     patient: bool = False,
 ) -> "Iterator[Session]":
-    """The session of this name: a new one, or, when the store has it, that one where it stopped.
+    """Open a session with this name, or resume it if the store already has it.
 
     `asked` is the model behind `ask` in its cells, if there is one. Everything is closed at the
     end.
@@ -93,7 +93,7 @@ def open_session(
 
 
 def report_withheld(session: "Session") -> None:
-    """Print how to give a session again what was recorded for it and is not in effect."""
+    """Print how to restore recorded settings that are not in effect."""
     name, withheld = session.scope.session_id, session.withheld
     if withheld.reach is not None:
         note(
@@ -118,15 +118,13 @@ def reach_text(reach: str, scope: "Scope") -> str:
         case "agent":
             extent = f"everything recorded by agent {scope.agent_id!r}"
         case _:
-            extent = "the whole store"
+            extent = "the entire store"
     return f"the model may read {extent} (--reach {reach})"
 
 
 @contextlib.contextmanager
 def stoppable(agent: "Agent", consent: "Consent") -> Iterator[None]:
-    """Ctrl-C stops what the agent is doing, and neither the process nor the session, nor what it is
-    to do next.
-    """
+    """Ctrl-C stops the agent's current action, but not the process or the session."""
     stopping: list[threading.Thread] = []
 
     def stop(*_: object) -> None:
@@ -185,7 +183,7 @@ def tools_of(file: Path) -> "list[AnyTool]":
     if not functions:
         raise BadInput(
             f"there are no tools in {file}: decorate functions with @tool (from "
-            "scroll_context.tools.tools import tool), or list typed functions in __all__"
+            "scroll_context import tool), or list typed functions in __all__"
         )
     return functions
 

@@ -16,6 +16,7 @@ from scroll_context.cli.commands import PACKAGES, commands, overview
 from scroll_context.cli.options import Place, parse_place
 from scroll_context.cli.output import Command, echo, faults_in_one_line
 from scroll_context.cli.settings import settings_of
+from scroll_context.plugins import how_to_install
 
 PLAIN = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 """Whether the user or the terminal wants no colours."""
@@ -53,8 +54,8 @@ class Commands(click.Group):
             if args[0] in PACKAGES:
                 package = PACKAGES[args[0]]
                 raise click.UsageError(
-                    f"`scroll {args[0]}` is part of {package}, which is not installed. Install it "
-                    f"with: pip install {package}",
+                    f"`scroll {args[0]}` is part of {package}, which is not installed. "
+                    f"{how_to_install(package)}",
                     ctx,
                 )
             close = difflib.get_close_matches(args[0], self.list_commands(ctx))

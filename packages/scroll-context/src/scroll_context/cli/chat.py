@@ -1,8 +1,8 @@
 """`scroll chat`: a conversation at the terminal, until /quit or Ctrl-D.
 
-Ctrl-C belongs to what is going on: while the agent works it stops the reply or the cell; at the
-prompt it clears the line, and twice in a row it leaves. An error ends the turn, never the chat:
-everything up to it is in the store.
+Ctrl-C acts on whatever is running: while the agent works, it stops the reply or the cell; at the
+prompt, it clears the line, and pressed twice in a row, it exits. An error ends the turn, never the
+chat: everything up to it is in the store.
 """
 
 import contextlib
@@ -45,10 +45,16 @@ COMMANDS = {
     "/help": "show this list",
     "/quit": "exit; everything is kept",
 }
+WHY_NO_ANSWER = {
+    "stopped": "stopped; type a message to continue",
+    "silent": "the model sent only empty replies",
+    "cut": "the reply was truncated",
+}
+"""By the states of a run that has no limits."""
 KEYS = '''\
 \\        at the end of a line: the message continues on the next one
 """      alone on a line: the message is everything up to the next such line
-Ctrl-C   stops the reply or the cell; twice at the prompt, exits
+Ctrl-C   stops the reply or cell; pressed twice at the prompt, exits
 Ctrl-D   exits'''
 
 
@@ -155,7 +161,7 @@ class Chat:
                 if last.strip():
                     self._tell(f"  {who}: {one_line(without_headline(last), RECALLED)}")
             if messages[-1].role == "user" or messages[-1].metadata.get("cut"):
-                self._tell("  its last turn was not finished; say how to continue")
+                self._tell("  its last turn was not finished; type a message to continue")
 
     def loop(self) -> None:
         """Read, answer, until the user leaves."""
@@ -221,9 +227,7 @@ class Chat:
             return
         self.watch.end_line()
         if run.state != "answered":
-            self._tell(
-                {"stopped": "stopped; say how to continue"}.get(run.state, f"it ended: {run.state}")
-            )
+            self._tell(WHY_NO_ANSWER[run.state])
         self._tell(self._status())
 
     # what is asked with a slash ------------------------------------------------------------------
@@ -302,7 +306,7 @@ class Chat:
 
 @contextlib.contextmanager
 def _faults_noted() -> Iterator[None]:
-    """A fault of something that was asked with a slash ends nothing."""
+    """An error in a slash command does not end the chat."""
     try:
         yield
     except ScrollError as error:
@@ -319,7 +323,7 @@ def line_reader() -> Callable[[str], str]:
 
 
 def read_message(prompt: Callable[[str], str]) -> str:
-    """The user's next message: one line, or several in one of the two ways that KEYS describes.
+    """Read the next message: one line, or several lines in either form described in KEYS.
 
     Raises EOFError.
     """

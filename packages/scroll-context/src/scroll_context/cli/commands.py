@@ -19,6 +19,7 @@ HIDDEN = "Hidden"
 PACKAGES = dict.fromkeys(("watch", "install", "hook", "mcp"), "scroll-assistants")
 PACKAGES["shared"] = "scroll-shared"
 PACKAGES["serve"] = "scroll-inspector"
+PACKAGES["eval"] = "scroll-evals"
 PACKAGES |= dict.fromkeys(("gateway", "wrap"), "scroll-gateway")
 """The packages that add well-known commands, for an error message when one is not installed."""
 
@@ -90,8 +91,8 @@ Usage: scroll [OPTIONS] COMMAND [OPTIONS] [ARGS]...
   search it.
 
   A store is a directory or a shared Postgres database. Commands use the store
-  named by --store or SCROLL_STORE, or else your own: ~/.scroll, or a folder for
-  application data. A .scroll in the current folder is used only if you name it.
+  named by --store or SCROLL_STORE, or else ~/.scroll or ~/.local/share/scroll.
+  A .scroll in the current folder is used only if you name it.
 
   Begin with:
     scroll demo --keep trip
@@ -99,7 +100,7 @@ Usage: scroll [OPTIONS] COMMAND [OPTIONS] [ARGS]...
     scroll read trip-2 --store trip
 
   `scroll COMMAND --help` explains a command, with examples. Most examples work
-  as printed in the store of `scroll demo --keep trip`.
+  in the demo's store: run `export SCROLL_STORE=trip` first.
 
 Options:
   --store DIR  The store; the option may also follow the command.

@@ -55,7 +55,8 @@ MOST_SESSIONS = 500
 @click.option(
     "--source",
     metavar="KEY",
-    help="Only events of this source: the beginning of a source key, or an import's name.",
+    help="Only events imported from this source: a file name, or a source key or its prefix "
+    "(`scroll show --json` prints it).",
 )
 @click.option("--search", "query", metavar="QUERY", help="Every event that has all of these words.")
 @click.option(
@@ -66,7 +67,8 @@ MOST_SESSIONS = 500
     "words",
     metavar="TEXT",
     multiple=True,
-    help="Text that must not remain, compared as search compares words; may be repeated.",
+    help="Also count every event that contains this text as a copy, matched as in search; may be "
+    "repeated.",
 )
 @click.option(
     "--copies",
@@ -76,7 +78,7 @@ MOST_SESSIONS = 500
 @click.option(
     "--possible",
     is_flag=True,
-    help="Also treat counts and outlines that may be based on erased content as copies.",
+    help="Also count results that may be derived from erased content as copies, such as totals.",
 )
 @click.option(
     "--reason",
@@ -109,9 +111,9 @@ def erase(
     """Erase the content of events from every file of the store.
 
     Event numbers, kinds and times remain, and the log still verifies. Saved variables of the
-    affected sessions are removed too. Copies are of two kinds: events that repeat the text; and the
-    output, tool calls and variables of cells that read it. They are listed with the reason, and
-    erased with --copies. Backups and exports are not changed; see docs/FORGETTING.md.
+    affected sessions are removed too. The command also lists copies, and says why each counts as
+    one: events that repeat the text, and the output, tool calls and variables of cells that read
+    it. --copies erases them too. Backups and exports are not changed.
 
     \b
     Examples:
@@ -210,9 +212,9 @@ def _show_events(label: str, store: "Store", seqs: Sequence[int], most: int) -> 
 
 
 def _matching(store: "Store", query: str, any_word: bool, filters: SearchFilters) -> list[int]:
-    """Every event that a query means.
+    """Every event that matches a query.
 
-    Nothing is left out in silence, and nothing is widened unasked.
+    Matches are never dropped silently, or broadened without --any.
     """
     with progress("indexing") as bar:
         store.index.catch_up(progress=bar)
@@ -300,9 +302,10 @@ def retention(
 ) -> None:
     """Erase events that are older than a given age.
 
-    Age counts from the time of recording, so imported history is as old as its import. Before it
-    asks, the command shows the number of events and the store, projects and sessions they are in.
-    Each run is recorded as an event. Variables that were saved later are kept.
+    Age is measured from when an event was recorded; for imported history, that is the time of the
+    import. Before it asks, the command shows the number of events and the store, projects and
+    sessions they are in. Each run is recorded as an event. Copies and variables recorded after the
+    cutoff are kept.
 
     \b
     Examples:

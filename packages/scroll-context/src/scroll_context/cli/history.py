@@ -106,8 +106,8 @@ def read(
 ) -> None:
     """Read a session as a conversation.
 
-    SESSION is the name of a session or any unique beginning of it. Messages and replies are shown
-    in order, as Markdown; a terminal shows them rendered. File edits are shown as diffs.
+    SESSION is a session name or any unique prefix of one. Messages and replies are shown in order,
+    as Markdown; a terminal shows them rendered. File edits are shown as diffs.
 
     With --steps, shows each of the agent's steps instead: its reasoning, action and observation.
     With --json as well, the output is in the trajectory format of the paper that Scroll follows.
@@ -300,8 +300,8 @@ def explain(seq: int, full: bool, store: Place, as_json: bool) -> None:
     """Show what the model saw in a request, and what it no longer saw.
 
     The request is rebuilt from the log and compared with the hash that was recorded when it was
-    sent. If SEQ is not a request, the nearest earlier request is used, and the eviction plans that
-    later removed the event from the view are listed.
+    sent. If SEQ is not a request, the nearest earlier request is used, and the evictions that later
+    removed the event from the view are listed.
 
     \b
     Examples:

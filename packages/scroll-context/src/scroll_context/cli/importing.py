@@ -21,7 +21,7 @@ from scroll_context.cli.output import (
     visible,
 )
 from scroll_context.errors import BadInput, IndexUnavailable, UnreadableMessages
-from scroll_context.plugins import entry_points
+from scroll_context.plugins import entry_points, how_to_install
 
 if TYPE_CHECKING:
     from scroll_context.importing.records import ImportReport
@@ -49,7 +49,9 @@ def _known_format(
         return name
     message = f"{name!r} is not one of {', '.join(FORMATS)}."
     if FORMATS == OWN_FORMATS:
-        message += " Other formats need scroll-assistants: pip install scroll-assistants"
+        from scroll_context.importing.layouts import OTHER_FORMATS
+
+        message += f" {OTHER_FORMATS}"
     raise click.BadParameter(message)
 
 
@@ -67,18 +69,18 @@ def _known_format(
     metavar="ID",
     default="",
     show_default="the file's name",
-    help="The session of messages that do not name one.",
+    help="The session for messages that do not name one.",
 )
 @click.option(
-    "--agent", metavar="ID", default="", help="The agent of messages that do not name one."
+    "--agent", metavar="ID", default="", help="The agent for messages that do not name one."
 )
-@click.option("--task", metavar="ID", default="", help="The task of the messages.")
+@click.option("--task", metavar="ID", default="", help="The task to file the messages under.")
 @click.option(
     "--kind",
     metavar="KIND",
     default="conversation",
     show_default=True,
-    help="The kind of plain messages.",
+    help="The event kind for messages that are not tool calls or results.",
 )
 @click.option(
     "--format",
@@ -143,8 +145,8 @@ def import_(
     an event.
 
     Imports are idempotent: a file that was imported before adds nothing, and a file that has grown
-    adds its new messages. Keys and tokens are replaced by markers unless you pass --keep-secrets or
-    restore an export with --trust. A file with a bad line is not imported at all unless you pass
+    adds its new messages. Keys and tokens are replaced with markers unless you pass --keep-secrets
+    or restore an export with --trust. A file with a bad line is not imported at all unless you pass
     --skip-bad. If another source began a session with the same name, the file's session gets
     another name unless you pass --into.
 
@@ -152,9 +154,10 @@ def import_(
     and imports them. The next run reads only new messages.
 
     A file that you name may contain anyone's words, so by default none of them count as yours: they
-    are not standing instructions, are not in the hand-over, and are not found by --role user. They
-    belong to the task that --task names, or to no task. Pass --mine if the files are your own
-    history. In a group chat (WhatsApp, Slack, CSV), --me says which speaker is you.
+    are not treated as your instructions, are not shown to new assistant sessions, and are not
+    matched by --role user. They belong to the task that --task names, or to no task. Pass --mine if
+    the files are your own history. In a group chat (WhatsApp, Slack, CSV), --me says which speaker
+    is you.
 
     An export from another store is only text to read. Its snapshots, forks and settings take effect
     only with --trust, which also restores the same event numbers and hashes in a new store.
@@ -214,9 +217,9 @@ def _named_files(paths: tuple[Path, ...]) -> list[Path]:
 
 @contextlib.contextmanager
 def _target(place: Place, lock_timeout: float) -> Iterator["Callable[[], Store]"]:
-    """A function that opens the store, or creates it, when the first sound file is met.
+    """A function that opens the store, or creates it, when the first valid file is found.
 
-    At the end, what was imported is indexed, so that the first search need not wait for that.
+    At the end, imported events are indexed, so that the first search need not wait for that.
     """
     from scroll_context.store import Store
 
@@ -242,7 +245,7 @@ def _import_file(
 ) -> "ImportReport":
     """Import one file.
 
-    What is wrong with the file is in the report; what is wrong with the store is raised.
+    Problems with the file are reported; problems with the store are raised.
     """
     from scroll_context.importing.records import ImportReport
     from scroll_context.importing.run import ImportFile
@@ -286,8 +289,8 @@ def _import_all(
 
     if not importers():
         raise BadInput(
-            f"--all reads the histories of coding assistants, which needs {PACKAGE}. Install it "
-            f"with: pip install {PACKAGE}"
+            f"--all reads the histories of coding assistants, which needs {PACKAGE}. "
+            f"{how_to_install(PACKAGE)}"
         )
     histories = [
         (importer, history) for importer in importers() for history in importer.installed()
@@ -347,7 +350,7 @@ def _import_all(
             echo(
                 f"{name}: {counted(total['messages'], 'message')} read{bad}; "
                 f"{counted(total['added'], 'event')} added to {store}, {total['known']:,} "
-                f"known already{_replaced(total['redacted'])}"
+                f"already in the store{_replaced(total['redacted'])}"
             )
     if any(total["errors"] for total in sums.values()):
         raise click.exceptions.Exit(1)
@@ -390,7 +393,7 @@ def _print_report(report: "ImportReport", *, as_json: bool) -> None:
         bad = f", {report.bad:,} bad ones skipped" if report.bad else ""
         echo(
             f"{report.file}: {report.format}, {counted(report.messages, 'message')}{bad}; "
-            f"{counted(report.added, 'event')} added, {report.known:,} known already"
+            f"{counted(report.added, 'event')} added, {report.known:,} already in the store"
             f"{_replaced(report.redacted)}"
         )
     if report.speakers and report.added:

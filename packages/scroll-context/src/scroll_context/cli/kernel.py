@@ -46,7 +46,7 @@ HELP = """\
 Python statements run in the kernel. The value of the last expression is shown and kept as _.
   :names    list the variables, with their types and origins
   :help     show this text
-  :quit     leave (or Ctrl-D)
+  :quit     exit (or Ctrl-D)
 Ctrl-C interrupts a running cell, or clears the line."""
 
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -58,7 +58,8 @@ _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     "--tier",
     type=TIERS,
     default="auto",
-    help="The required tier. auto is the strictest one, except seatbelt, which is untested.",
+    help="The tier to require. auto picks the strictest available tier, but never seatbelt, which "
+    "is untested.",
 )
 @json_option
 def doctor(url: str | None, tier: Any, as_json: bool) -> None:
@@ -68,7 +69,7 @@ def doctor(url: str | None, tier: Any, as_json: bool) -> None:
     throwaway process. Exits 1 if the required tier is unavailable. For each coding assistant on
     this machine, this shows whether it is connected, when its sessions were last captured, and how
     to fix problems. With the URL of a shared store, it checks the server, the connection, your
-    rights, the object store and the replicas instead.
+    privileges, the object store and the replicas instead.
 
     \b
     Examples:
@@ -91,9 +92,9 @@ def doctor(url: str | None, tier: Any, as_json: bool) -> None:
     else:
         echo(f"{report.system}, landlock ABI {report.landlock_abi or '–'}")
         for trial in report.tiers:
-            state = (
-                f"works, {len(trial.probes)} canaries refused" if trial.available else trial.refusal
-            )
+            count = len(trial.probes)
+            blocked = f"works ({count} of {count} escape attempts blocked)"
+            state = blocked if trial.available else trial.refusal
             untested = " (experimental, untested)" if trial.tier in UNTESTED else ""
             echo(f"tier {trial.tier}{untested}: {state}")
         echo(f"kernels run in tier: {report.tier or 'none is available, so no kernel can start'}\n")
@@ -145,8 +146,9 @@ def _examine_store(address: str, *, as_json: bool) -> None:
 def repl(store: Place, tier: Any) -> None:
     """Run Python in the jailed kernel yourself.
 
-    This is the same kernel that a model gets, with `ms` if there is a store. It cannot reach your
-    files, the network or other processes. Variables persist between cells. Nothing is recorded.
+    This is the jailed Python process that a model uses. If there is a store, the object `ms` gives
+    read access to it. Code here cannot reach your files, the network or other processes. Variables
+    persist between cells. Nothing is recorded.
 
     \b
     Examples:
@@ -186,7 +188,7 @@ def run(kernel: "Kernel", history_file: Path, memory: "Memory | None" = None) ->
     if not sys.stdin.isatty():
         source = sys.stdin.read()
         return 0 if not source.strip() or _execute(kernel, source, memory) else 1
-    echo(f"Scroll kernel, jail tier {enforcement.tier}. :help shows more, Ctrl-D leaves.")
+    echo(f"Scroll kernel, jail tier {enforcement.tier}. :help shows more, Ctrl-D exits.")
     with _history(history_file):
         _prompt(kernel, memory)
     return 0
@@ -302,7 +304,7 @@ def show_last_expression(source: str) -> str:
 
 @contextlib.contextmanager
 def _history(file: Path) -> Iterator[None]:
-    """Line editing with what was typed before; where that cannot be kept, it is done without."""
+    """Enable line editing with history, or without it if the history cannot be stored."""
     try:
         import readline
     except ImportError:

@@ -30,16 +30,15 @@ def main() -> None:
 
 
 def _terminate(*_: object) -> None:
-    """End as by Ctrl-C, so that whatever is open is closed."""
+    """Exit as on Ctrl-C, so that open resources are closed."""
     raise SystemExit(TERMINATED)
 
 
 def _leave(status: str | int | None) -> None:
-    """End the process with what it has registered for its end, but without taking the interpreter
-    down.
+    """Run the atexit handlers, then exit without shutting down the interpreter.
 
-    Calls of a cell that was stopped may still run in threads, inside a database or an index: an
-    interpreter that is taken down under them can crash, and a signal in the midst of it changes the
+    Calls from a stopped cell may still run in threads, inside a database or an index. An
+    interpreter that shuts down under them can crash, and a signal during the shutdown changes the
     status or prints a traceback.
     """
     import atexit

@@ -63,7 +63,7 @@ _AGO = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 def parse_time(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
-    """A date or time as the store reads it; `yesterday` and `2w` (two weeks ago) are such too.
+    """A date or time as the store reads it; `yesterday` and `2w` (two weeks ago) work too.
 
     Times in the log are UTC, and so are these days.
     """
@@ -146,9 +146,9 @@ store_option = click.option(
     metavar="DIR",
     type=parse_place,
     default=default_store,
-    show_default="~/.scroll, or your folder for application data",
+    show_default="~/.scroll if that is a store, else ~/.local/share/scroll",
     callback=_chosen_store,
-    help="The directory of the store, or its postgresql:// address.",
+    help="The directory of the store, or its postgresql:// URL.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 session_option = click.option(
@@ -178,11 +178,13 @@ class Narrowing(msgspec.Struct, frozen=True):
     def resolve(self, log: "EventLog", *, full_names: bool = False) -> "Narrowing":
         """The same with the full session name, and with the tasks of the project.
 
-        With `full_names`, a session is not found by the beginning of its name, since a command
-        that destroys must not take another session than the user named.
+        With `full_names`, a session is not found by a prefix of its name, because a command that
+        deletes data must not act on any session other than the one that the user named.
         """
         if self.task is not None and self.in_project is not None:
-            raise click.UsageError("--project names a task; give only one of --project and --task.")
+            raise click.UsageError(
+                "--project and --task both choose a task; give only one of them."
+            )
         session = self.session
         if session is not None and not full_names:
             session = session_named(log, session)
@@ -280,7 +282,7 @@ def time_options(command: Callable[..., None]) -> Callable[..., None]:
         "until",
         metavar="TIME",
         callback=parse_time,
-        help="Up to this time; a date includes its day.",
+        help="Up to this time; a date means the end of that day.",
     )
     return since(until(command))
 
@@ -320,7 +322,7 @@ def open_log(place: Place) -> "EventLog":
 
 
 def require_store(place: Place) -> None:
-    """Refuse a folder that holds nothing. A server says by itself what it lacks."""
+    """Refuse an empty folder. A server reports a missing store itself."""
     if isinstance(place, Path) and (
         not place.exists() or (place.is_dir() and not any(place.iterdir()))
     ):

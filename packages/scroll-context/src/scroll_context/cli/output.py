@@ -1,5 +1,5 @@
 """The output of commands: lines and tables for people, JSON for programs, progress bars, and files
-that are complete.
+that are written atomically.
 
 Data goes to stdout, progress and notes to stderr. Stored text is foreign text, and so is every name
 in it: `echo`, `note`, `print_table` and the `Screen` of watch.py are the only ways to a terminal,
@@ -110,7 +110,7 @@ def _completed(match: "re.Match[str]", here: click.Context) -> str:
 
 
 class Command(click.Command):
-    """A command of Scroll, whose faults are told while its options are known."""
+    """A click command that reports errors while its options are still available."""
 
     def invoke(self, ctx: click.Context) -> Any:
         with faults_in_one_line():
@@ -119,11 +119,11 @@ class Command(click.Command):
 
 @contextlib.contextmanager
 def faults_in_one_line() -> Iterator[None]:
-    """The border where errors become a line and a status. What is not caught here is a bug and
-    keeps its traceback.
+    """Turn expected errors into one line on stderr and an exit status. Any other exception is a bug
+    and keeps its traceback.
 
-    Status 0: done. 1: a fault, told in one line on stderr. 2: wrong usage. 130: interrupted. 143:
-    ended by SIGTERM.
+    Status 0: done. 1: an error, in one line on stderr. 2: usage error. 130: interrupted. 143: ended
+    by SIGTERM.
     """
     try:
         yield
@@ -145,7 +145,7 @@ def faults_in_one_line() -> Iterator[None]:
 
 
 def _output_is_lost() -> bool:
-    """Whether output waits that cannot be written."""
+    """Whether there is buffered output that cannot be written."""
     try:
         sys.stdout.flush()
         sys.stdout.buffer.flush()
@@ -190,9 +190,7 @@ def print_bytes(data: bytes) -> None:
 
 
 def utf8(argument: str) -> str:
-    """An argument or file name without the bytes that are not UTF-8, which nothing behind us could
-    store.
-    """
+    """An argument or file name without the bytes that are not UTF-8, which a store cannot hold."""
     return argument.encode("utf-8", "replace").decode()
 
 
@@ -203,7 +201,7 @@ def print_table(
     *,
     fit: bool = False,
 ) -> None:
-    """Rows under headings. With `fit`, a terminal shows of the last column what it has room for.
+    """Rows under headings. With `fit`, the last column is truncated to the terminal's width.
 
     On a terminal too narrow for that, each row is a block of lines, one for each column that has
     something to say.
@@ -283,7 +281,7 @@ def wrapped(text: str, margin: int, width: int | None = None) -> str:
 
 @contextlib.contextmanager
 def progress(label: str) -> Iterator[Progress | None]:
-    """A bar on stderr for work that takes its time; None when stderr is no terminal."""
+    """A progress bar on stderr for slow work; None if stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -321,8 +319,8 @@ def _bar(label: str) -> Iterator[Progress]:
 
 @contextlib.contextmanager
 def live(bars: "Bars") -> Iterator["Bars"]:
-    """Bars on the terminal, and its cursor back afterwards: an interrupt can come before rich is
-    ready to see to it.
+    """Show progress bars, and always restore the cursor: an interrupt can arrive before rich would
+    do so.
     """
     try:
         with bars:

@@ -19,8 +19,9 @@ def project(folder: Path, join: Path | None, yes: bool, as_json: bool) -> None:
     """Show the project that a folder belongs to, or join two clones.
 
     Subfolders and worktrees of a git repository belong to its project, and so does a folder that
-    you renamed. A second clone is a separate project until you join it, because any repository can
-    claim any remote. An assistant in a joined clone can read the project's history.
+    you renamed. A second clone is a separate project until you join it, because a remote URL proves
+    nothing: any repository can be configured with any remote. An assistant in a joined clone can
+    read the project's history.
 
     \b
     Examples:

@@ -69,7 +69,7 @@ CELL = 200
     metavar="N",
     default=10,
     show_default=True,
-    help="The number of hits.",
+    help="Show at most N hits.",
 )
 @narrowing_options()
 @click.option("--kind", multiple=True, metavar="KIND", help="Only this kind; may be repeated.")
@@ -349,13 +349,14 @@ def sql(
 ) -> None:
     """Run a read-only SQL query on the history.
 
-    The query is one SELECT on hist.conversation_history or hist.events; docs/MS.md lists their
-    columns. The same limits apply as to a model's queries: 1,000 rows and 5 seconds. A note on
-    stderr says when a limit was reached. --session, --agent, --task and --project limit what the
+    The query is one SELECT on hist.conversation_history or hist.events; the first example shows
+    their columns. The same limits apply as to a model's queries: 1,000 rows and 5 seconds. A note
+    on stderr says when a limit was reached. --session, --agent, --task and --project limit what the
     query can see.
 
     \b
     Examples:
+      scroll sql "SELECT * FROM hist.events LIMIT 1"
       scroll sql "SELECT role, count(*) AS n FROM hist.conversation_history GROUP BY role"
       scroll sql "SELECT seq FROM hist.events WHERE kind = 'request'" --session trip-4
     """

@@ -27,9 +27,9 @@ def repair(
 ) -> None:
     """Rebuild a damaged log or a damaged search index.
 
-    A damaged log is replaced by a new one with every readable event. Event numbers stay the same,
-    lost events are recorded as lost, and the damaged file is kept beside the new one. No other
-    process may use the store during the repair. A search index is derived from the log, so
+    A damaged log is replaced with a new one that has every readable event. Event numbers stay the
+    same, lost events are recorded as lost, and the damaged file is kept beside the new one. No
+    other process may use the store during the repair. A search index is derived from the log, so
     rebuilding it loses nothing; a missing or unreadable one is rebuilt without this command.
 
     \b
@@ -47,7 +47,7 @@ def repair(
     indexed: int | None = None
     if is_log_due and not dry_run:
         folder = _local(store)
-        confirm(f"Replace the log of {folder} by a new one and keep the old file?", yes=yes)
+        confirm(f"Replace the log in {folder} with a rebuilt one, and keep the old file?", yes=yes)
         report = _rebuild_log(folder)
     if is_index_due and not dry_run:
         # Nothing can be lost, so no confirmation is needed.

@@ -1,6 +1,6 @@
-"""Which store a command uses, and its other settings, where the command line does not say it.
+"""Defaults for the store and for other settings that the command line does not give.
 
-Nothing that arrives with a repository chooses for its reader. Settings come from the environment
+A repository can never choose them for the user. Settings come from the environment
 and from the user's own `scroll.toml` in their configuration folder; a file of that name in the
 working folder is an ordinary file. The default store is the user's own, and a `.scroll` in the
 working folder is opened only when it is named. This module is the one place that decides it.

@@ -59,7 +59,7 @@ class Screen:
         self.console.print(styled, end=end, no_wrap=fit, overflow=overflow, soft_wrap=copy)
 
     def markdown(self, text: str) -> None:
-        """Show Markdown as it is meant to look; links are shown and not made."""
+        """Render Markdown; links are printed as text, not as hyperlinks."""
         self.console.print(Markdown(visible(text), hyperlinks=False, code_theme="ansi_dark"))
 
 
@@ -105,8 +105,8 @@ class Watch:
             self._repeated, self._arrived = self._repeated or self._arrived, ""
 
     def _behind_repeated(self) -> str:
-        """The new part of a reply that began twice. If the second reply differs, that is all of
-        it, on a new line.
+        """The part of a repeated reply to show: only the continuation, or everything on a new line
+        if the text differs.
         """
         repeated, self._repeated = self._repeated, ""
         if self._arrived.startswith(repeated):
@@ -187,7 +187,7 @@ class Watch:
 class Consent:
     """Asks the user before a tool with effects runs.
 
-    Whatever keeps the user from answering, nothing runs then.
+    If the user cannot be asked, the tool does not run.
     """
 
     def __init__(self, screen: Screen, mode: Literal["ask", "always", "never"]) -> None:

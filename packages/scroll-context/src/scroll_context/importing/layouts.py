@@ -24,12 +24,12 @@ from scroll_context.importing.records import Fault, Imported, ImportReport, Labe
 from scroll_context.importing.shapes import as_message
 from scroll_context.importing.text_files import Line, Position, document, text_lines
 from scroll_context.log.foreign import Piece, check_foreign
-from scroll_context.plugins import entry_points
+from scroll_context.plugins import entry_points, how_to_install
 from scroll_context.store import Store
 
 GROUP = "scroll_context.importers"
 PACKAGE = "scroll-assistants"
-OTHER_FORMATS = f"Other formats need {PACKAGE}. Install it with: pip install {PACKAGE}"
+OTHER_FORMATS = f"Other formats need {PACKAGE}. {how_to_install(PACKAGE)}"
 
 SQLITE_MAGIC = b"SQLite format 3\x00"
 _LINE_SUFFIXES = (".jsonl", ".ndjson")

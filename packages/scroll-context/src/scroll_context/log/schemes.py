@@ -15,7 +15,7 @@ from scroll_context.log.address import DISTRIBUTIONS, is_address, scheme_of
 from scroll_context.log.backend import LogBackend
 from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.writer import StoreLimits
-from scroll_context.plugins import entry_points
+from scroll_context.plugins import entry_points, how_to_install
 
 GROUP = "scroll_context.stores"
 
@@ -70,5 +70,5 @@ def installed_scheme(address: str) -> StoreScheme:
         )
     raise BadInput(
         f"a {scheme}:// address needs {distribution}, which is not installed. "
-        f"Install it with: pip install {distribution}"
+        f"{how_to_install(distribution)}"
     )

@@ -18,6 +18,7 @@ from scroll_context.models.protocol import (
     with_retries,
 )
 from scroll_context.models.scripted import ScriptedModel, answer, exec_cell, load_script
+from scroll_context.plugins import how_to_install
 
 __all__ = [
     "DEFAULT_WINDOW",
@@ -70,7 +71,7 @@ def connect(
     except ImportError as error:
         raise BadInput(
             f"{spec} needs the models extra, which is not installed ({error}). "
-            "Install it with: pip install 'scroll-context[models]'"
+            f"{how_to_install('scroll-context[models]')}"
         ) from error
     model = pydantic_ai.connect(
         spec, base_url=base_url, api_key=api_key, window=window, settings=settings, stream=stream

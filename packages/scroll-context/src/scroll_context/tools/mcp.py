@@ -35,6 +35,7 @@ import msgspec
 
 from scroll_context.background import in_loop
 from scroll_context.errors import BadInput, ToolFailed
+from scroll_context.plugins import how_to_install
 from scroll_context.text.printable import printable
 from scroll_context.tools.recorder import MAX_RESULT
 from scroll_context.tools.signatures import (
@@ -416,7 +417,7 @@ def _sdk() -> Any:
     except ImportError as error:
         raise BadInput(
             f"MCP servers need the mcp extra, which is not installed ({error}). "
-            "Install it with: pip install 'scroll-context[mcp]'"
+            f"{how_to_install('scroll-context[mcp]')}"
         ) from error
     return mcp
 
