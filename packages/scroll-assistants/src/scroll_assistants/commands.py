@@ -273,7 +273,7 @@ MCP_TOKEN = "SCROLL_MCP_TOKEN"
     "--retention",
     metavar="AGE",
     callback=parse_age,
-    help="Once a day, erase events older than this: 90d, 12h or 4w.",
+    help="Once a day, erase events older than this without asking: 90d, 12h or 4w.",
 )
 @click.option(
     "--assistant",

@@ -173,8 +173,8 @@ def show(
     """Show an event or a range of events.
 
     With --session, shows only events of that session, or all of them if you give no range. Texts of
-    more than 2,000 characters are cut unless you pass --full. File edits are shown as diffs. With
-    --json, each event is one line.
+    more than 2,000 characters are truncated unless you pass --full. File edits are shown as diffs.
+    With --json, each event is one line.
 
     --raw writes an image, a sound or a large result byte for byte. Binary content is never written
     to a terminal.

@@ -100,7 +100,7 @@ def enter(
         if os.environ.get(ALLOW_UNSANDBOXED) != "1":
             raise refuse(
                 "everything",
-                "tier 'none' runs model code with all of your rights",
+                "tier 'none' runs model code with all of your permissions",
                 f"If you want that, set {ALLOW_UNSANDBOXED}=1 as well.",
             )
         report_pid(os.getpid())

@@ -109,8 +109,8 @@ class FileWriter:
     def _full(self, what: str) -> StoreFull:
         return StoreFull(
             f"{what}: this append was refused, all earlier ones are safe. "
-            f"{schema.command('stats', self.path)} shows where the bytes are; docs/FORGETTING.md "
-            "says what can go."
+            f"{schema.command('stats', self.path)} shows where the bytes are, and "
+            f"{schema.command('retention --older-than 365d', self.path)} erases old events."
         )
 
     def _take_lock(self, database: sqlite3.Connection) -> None:
