@@ -79,7 +79,8 @@ main()
 
 
 def test_a_missing_command_names_the_package_to_install() -> None:
-    done = without_packages("watch")
-    assert done.returncode == 2
-    assert "pip install ./packages/scroll-assistants" in done.stderr
+    for command, package in (("watch", "scroll-assistants"), ("eval", "scroll-evals")):
+        done = without_packages(command)
+        assert done.returncode == 2
+        assert f"pip install ./packages/{package}" in done.stderr
     assert "watch" not in without_packages("--help").stdout

@@ -20,7 +20,7 @@ from scroll_context.cli.agent_session import stoppable
 from scroll_context.cli.chat import Chat
 from scroll_context.cli.watch import Consent, Screen, Watch
 from scroll_context.events import Event, Kind
-from scroll_context.models import Request, ScriptedModel, exec_cell
+from scroll_context.models import Reply, Request, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Answer
 from scroll_context.session.session import Session
 from scroll_context.store import Store
@@ -215,6 +215,21 @@ def test_a_failing_model_ends_the_turn_and_not_the_chat(scroll: Run, tmp_path: P
     assert result.exit_code == 0
     assert "have been played" in result.stderr
     assert "2 requests" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (Reply(), "the model sent only empty replies"),
+        (Reply(text="Half a", finish_reason="length"), "the reply was truncated"),
+    ],
+)
+def test_a_turn_without_an_answer_says_why(
+    scroll: Run, tmp_path: Path, reply: Reply, why: str
+) -> None:
+    result = scroll("chat", "--model", script(tmp_path, *[reply] * 6), input="Go.\n")
+    assert result.exit_code == 0
+    assert why in result.stdout
 
 
 def test_ctrl_c_stops_the_cell_and_resume_goes_on(
