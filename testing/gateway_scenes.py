@@ -83,12 +83,13 @@ class Stage:
         special: Special | None = None,
         *,
         is_fork: bool = False,
+        binds_tools: bool = True,
     ) -> Iterator[ScriptedUpstream]:
         """An upstream whose model reads a file per turn, and is done at some of them."""
 
         def play(turn: Turn) -> Answer | Refusal:
             if not turn.tools:
-                return Answer("A title")
+                return Answer(f"A title or a summary, number {turn.number}.")
             step = (special or {}).get(turn.number, lambda _: None)(turn)
             if step is not None:
                 return step
@@ -106,7 +107,7 @@ class Stage:
             window=WINDOW,
             conversation=conversation,
             # opencode gives a fork one more tool.
-            binds_tools=not is_fork,
+            binds_tools=binds_tools and not is_fork,
         )
         with self.upstream as upstream:
             yield upstream
@@ -182,7 +183,7 @@ class Stage:
             "largest": max((request.tokens for request in requests), default=0),
             "statuses": [r.status for r in requests if r.status != 200],
             "broken_rules": self.upstream.broken_rules,
-            "prefix_changes": self.upstream.prefix_changes,
+            "prefix_changes": sum(not r.extends for r in requests if r.status == 200),
             "evictions": kinds[Kind.EVICTION],
             "retractions": kinds[Kind.RETRACTION],
             "forks": kinds[Kind.FORK],
@@ -247,8 +248,9 @@ def rewind(stage: Stage) -> None:
 
 def compact(stage: Stage) -> None:
     """The client replaces its list by a summary."""
-
-    with stage.played({9, 16}), stage.gateway() as running:
+    # Codex asks for its summary without tools.
+    binds_tools = stage.client.name != "codex"
+    with stage.played({9, 16}, binds_tools=binds_tools), stage.gateway() as running:
         stage.client.compact(stage, running.url)
 
 

@@ -126,6 +126,36 @@ def test_a_summary_at_the_head_comes_before_the_messages_that_remain(opened: Ope
     assert sent(session.follow(compacted), compacted) == texts, "the order holds"
 
 
+def test_steps_that_a_quoted_summary_replaces_move_to_the_index(opened: Opened) -> None:
+    """Codex asks for a summary and then quotes it behind the user's own messages."""
+    session = opened(options=PLAIN)
+    steps = [
+        message
+        for number in (1, 2)
+        for message in (assistant(f"step {number}", call(f"c{number}")), result(f"c{number}", "ok"))
+    ]
+    session.follow([user("one"), *steps, user("Write a summary."), assistant("the summary")])
+    compacted = [user("one"), user("Another model wrote this:\nthe summary"), user("two")]
+    layout = session.follow(compacted)
+    first, index, *rest = sent(layout, compacted)
+    assert (first, rest) == ("one", ["Another model wrote this:\nthe summary", "two"])
+    assert "look(c1)" in index and "look(c2)" in index
+    assert "Write a summary" not in index
+    quote = next(event for event in recorded(session) if "Another model" in event.content)
+    assert quote.is_echo
+    assert sent(session.follow(compacted), compacted) == [first, index, *rest]
+
+
+def test_an_answer_in_words_of_the_reply_before_is_not_taken_for_a_summary(
+    opened: Opened,
+) -> None:
+    session = opened(options=PLAIN)
+    session.follow([user("one"), assistant("1"), user("two"), assistant("fine")])
+    edited = [user("one"), assistant("1"), user("All is fine")]
+    assert sent(session.follow(edited), edited) == ["one", "1", "All is fine"]
+    assert not recorded(session)[-1].is_echo
+
+
 def test_a_list_that_starts_again_moves_everything_to_the_index(opened: Opened) -> None:
     session = opened(options=PLAIN)
     session.follow([user("one"), assistant("1"), user("two"), assistant("2"), user("three")])
@@ -480,6 +510,18 @@ class Lists(RuleBasedStateMachine):
         at = data.draw(st.sampled_from(self._beginnings()[1:]))
         self.messages = [user(self._text("summary")), *self.messages[at:]]
         self.inserted += 1
+        self._follow()
+
+    @precondition(lambda self: len(self._beginnings()) > 2)
+    @rule(data=st.data())
+    def summarise(self, data: st.DataObject) -> None:
+        """The model writes a summary, which the host quotes in place of the steps before it."""
+        summary = self._text("summary")
+        at = data.draw(st.sampled_from(self._beginnings()))
+        self.messages += [user(self._text("Summarise")), assistant(summary)]
+        self.inserted += 3
+        self._follow()
+        self.messages = [*self.messages[:at], user(f"It says:\n{summary}")]
         self._follow()
 
     @precondition(lambda self: len(self._beginnings()) > 2)

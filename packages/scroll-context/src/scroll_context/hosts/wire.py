@@ -23,7 +23,14 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from scroll_context.contents import Usage
-from scroll_context.hosts.slices import Span, decode, encode, item_spans, with_longer_text
+from scroll_context.hosts.slices import (
+    Span,
+    decode,
+    encode,
+    field_spans,
+    item_spans,
+    with_longer_text,
+)
 from scroll_context.messages import Media, Thinking, ToolCall
 from scroll_context.models.protocol import Reply
 from scroll_context.session.host import Drop, HostMessage, Keep, Replace
@@ -112,9 +119,9 @@ class Protocol(ABC):
     def block(self, block: Mapping[str, Any]) -> str | Media | None:
         """The text or the media of a content block; None for a block of an unknown type."""
 
-    @abstractmethod
     def blocks(self, message: bytes) -> list[Span]:
         """The content blocks of a message with several parts."""
+        return item_spans(message, *field_spans(message)["content"])
 
     def marks(self, values: Sequence[Any]) -> tuple[bytes, ...]:
         """The cache marks in decoded JSON. Only Messages has them."""

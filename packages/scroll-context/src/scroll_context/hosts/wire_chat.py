@@ -10,7 +10,6 @@ from typing import Any
 
 from scroll_context.contents import Usage
 from scroll_context.hosts.slices import (
-    Span,
     encode,
     field_spans,
     item_spans,
@@ -109,9 +108,6 @@ class Chat(Protocol):
                 return _file(block["file"])
             case _:
                 return None
-
-    def blocks(self, message: bytes) -> list[Span]:
-        return item_spans(message, *field_spans(message)["content"])
 
     def system(self, fields: Mapping[str, bytes]) -> str:
         del fields

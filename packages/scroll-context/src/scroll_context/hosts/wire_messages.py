@@ -138,9 +138,6 @@ class Messages(Protocol):
             case _:
                 return None
 
-    def blocks(self, message: bytes) -> list[Span]:
-        return item_spans(message, *_content(message))
-
     def marks(self, values: Sequence[Any]) -> tuple[bytes, ...]:
         return tuple(encode(mark) for value in values for mark in _marks(value))
 

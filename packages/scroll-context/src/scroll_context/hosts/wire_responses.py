@@ -12,7 +12,6 @@ from typing import Any
 
 from scroll_context.contents import Usage
 from scroll_context.hosts.slices import (
-    Span,
     decode,
     encode,
     field_spans,
@@ -151,9 +150,6 @@ class Responses(Protocol):
                 return media_of_url(address, name=block.get("filename") or "")
             case _:
                 return None
-
-    def blocks(self, message: bytes) -> list[Span]:
-        return item_spans(message, *field_spans(message)["content"])
 
     def system(self, fields: Mapping[str, bytes]) -> str:
         return self.content(decode(fields.get("instructions", b"null")))[0]

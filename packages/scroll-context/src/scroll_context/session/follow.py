@@ -11,7 +11,8 @@ adds nothing, and metadata that a host changes does not count.
 A host also drops messages:
 
 * at the beginning of its list, or all of it, because it makes room (it trims, or compacts): the
-  messages move to the index of the view, with their addresses;
+  messages move to the index of the view, with their addresses. So do messages further on, if the
+  host had the model write a summary, which it then quotes: Codex keeps the user's own messages;
 * further on, because its user rewound, edited or deleted them: they are taken back.
 
 Results that the session recorded itself, for cells and tools it ran, are known by their call alone:
@@ -78,6 +79,8 @@ class Alignment(msgspec.Struct, frozen=True):
     # Events that the host dropped at the beginning of its list, and further on.
     compacted: tuple[int, ...] = ()
     retracted: tuple[int, ...] = ()
+    # The place of a new message that only quotes the newest reply; None if there is none.
+    quote: int | None = None
 
     @property
     def new(self) -> list[int]:
@@ -111,6 +114,8 @@ class HostList:
         # The provider's id of the newest captured reply, and the seq of its first part.
         self._newest_reply_id = ""
         self._newest_reply = 0
+        # The newest reply that a host has recorded.
+        self._newest_hosted: Event | None = None
         # The words of captured texts that are not of the conversation, such as reminders.
         self._captured_asides: set[str] = set()
         # The marks of messages that are being recorded, which need not be computed again.
@@ -134,6 +139,8 @@ class HostList:
         known = self._of_event(event)
         if known is not None:
             self._known.append(known)
+            if event.role == "assistant":
+                self._newest_hosted = event
             if self._chain is not None:
                 self._chain = chained(self._chain, known.mark)
 
@@ -281,12 +288,40 @@ class HostList:
         for place, at in pairs:
             matched[place] = known[at].seq
         missing = sorted(set(range(len(known))) - {at for _, at in pairs})
-        first = self._first_retracted(pairs, [key.is_result for key in keys])
+        seqs = tuple(_spread(messages, 0, places, matched))
+        summary = self._place_of_summary(missing)
+        quote = self._place_of_quote(messages, seqs) if summary is not None else None
+        if summary is not None and quote is not None:
+            # The prompt for the summary stands before it. Neither is part of the work.
+            first = summary - 1
+        else:
+            first = self._first_retracted(pairs, [key.is_result for key in keys])
         return Alignment(
-            tuple(_spread(messages, 0, places, matched)),
+            seqs,
             tuple(known[at].seq for at in missing if at < first),
             tuple(known[at].seq for at in missing if at >= first),
+            quote,
         )
+
+    def _place_of_summary(self, missing: Sequence[int]) -> int | None:
+        """The place in the record of the newest reply, if the host dropped it with its prompt."""
+        newest = len(self._known) - 1
+        reply = self._newest_hosted
+        if reply is None or newest not in missing or newest - 1 not in missing:
+            return None
+        return newest if self._known[newest].seq == reply.seq else None
+
+    def _place_of_quote(self, messages: Sequence[HostMessage], seqs: Sequence[int]) -> int | None:
+        """The place of a new message of the user's that ends with the complete newest reply."""
+        assert self._newest_hosted is not None
+        text = self._text(self._newest_hosted).strip()
+        if not text:
+            return None
+        for place in places_of(0, seqs):
+            message = messages[place]
+            if message.role == "user" and message.text.rstrip().endswith(f"\n{text}"):
+                return place
+        return None
 
     def _first_retracted(self, pairs: Sequence[tuple[int, int]], are_results: list[bool]) -> int:
         """From which place of the record on missing messages were taken back; before it the host
@@ -331,7 +366,7 @@ def record_list(
         _retract(journal, Retraction(seqs=alignment.retracted))
     seqs = list(alignment.seqs)
     new = alignment.new
-    drafts = _drafts_of_new(journal, host, messages, new)
+    drafts = _drafts_of_new(journal, host, messages, alignment)
     drafts += _drafts_of_wire_forms(journal, host, messages, alignment)
     # In one commit. The events of the new messages are the first of it.
     for place, event in zip(new, journal.append_many(drafts), strict=False):
@@ -343,9 +378,10 @@ def record_list(
 
 
 def _drafts_of_new(
-    journal: Journal, host: HostList, messages: Sequence[HostMessage], places: Sequence[int]
+    journal: Journal, host: HostList, messages: Sequence[HostMessage], alignment: Alignment
 ) -> list[Draft]:
     """The events of the new messages of a host's list."""
+    places = alignment.new
     if not places:
         return []
     journal.require_room()
@@ -353,10 +389,11 @@ def _drafts_of_new(
     new_calls = {call.id for message in new for call in message.calls}
     keys = host.expect(journal.session_id, [mark_of(message) for message in new])
     drafts = []
-    for message, key in zip(new, keys, strict=True):
+    for place, key in zip(places, keys, strict=True):
+        message = messages[place]
         fields = fields_of(message)
         fields["metadata"] |= wire_facts(journal, message)
-        if host.repeats(message):
+        if place == alignment.quote or host.repeats(message):
             fields["metadata"]["echo"] = True
         if message.media:
             fields["metadata"]["media"] = record_media(journal, message.media, message.role)
