@@ -376,7 +376,7 @@ def loca(
 )
 @json_option
 def retrieval(data: Path, split: tuple[str, ...], as_json: bool) -> None:
-    """Measure, without a model, how much of the evidence is found by search.
+    """Measure, without a model, how well search finds evidence.
 
     \b
     Examples:
