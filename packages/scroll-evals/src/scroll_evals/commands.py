@@ -418,7 +418,7 @@ def compare(before: Path, after: tuple[Path, ...], as_json: bool) -> None:
     "--seed", type=int, default=0, show_default=True, help="Each seed gives a different data set."
 )
 def generate(benchmark: str, folder: Path, seed: int) -> None:
-    """Write a small synthetic data set to try the other commands on.
+    """Write a small synthetic data set for trying other commands.
 
     \b
     Examples:

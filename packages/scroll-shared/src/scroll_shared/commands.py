@@ -166,7 +166,7 @@ def grant(url: str, role: str, read_only: bool, erase: bool, revoke: bool, as_js
 @owned_url_argument
 @json_option
 def migrate(url: str, as_json: bool) -> None:
-    """Upgrade the tables and functions on a server to this version of Scroll.
+    """Upgrade a server's tables and functions to this version.
 
     \b
     Example:
@@ -183,10 +183,11 @@ def migrate(url: str, as_json: bool) -> None:
 @owned_url_argument
 @json_option
 def snapshot(url: str, as_json: bool) -> None:
-    """Put a copy of this host's replica into the object store, for new hosts to start from.
+    """Copy this host's replica to the object store, for new hosts.
 
-    The replica catches up first, and so does its search index. The newest two snapshots are kept.
-    The database user in the URL needs the privilege to erase (`scroll shared grant --erase`).
+    A new host then starts from the copy. The replica catches up first, and so does its search
+    index. The newest two snapshots are kept. The database user in the URL needs the privilege to
+    erase (`scroll shared grant --erase`).
 
     \b
     Example:
