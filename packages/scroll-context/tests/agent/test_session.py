@@ -43,7 +43,7 @@ def test_a_resumed_session_renders_the_same_bytes(store: Store, opened: Opened) 
 
 
 def test_a_misspelt_part_is_refused_and_leaves_no_lease(store: Store) -> None:
-    with pytest.raises(TypeError, match="tools, confirm, ask, not toolz"):
+    with pytest.raises(TypeError, match="tools, confirm, ask, earlier_tasks, not toolz"):
         Session.open(store, session_id="s", toolz=[])  # type: ignore[call-arg]
     Session.open(store, session_id="s").close()
     with pytest.raises(TypeError, match="not toolz"):
