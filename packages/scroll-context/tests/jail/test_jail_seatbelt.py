@@ -73,6 +73,6 @@ def test_a_kernel_does_not_start_by_default_where_no_jail_is_tested(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("scroll_context.jail.entry.chosen", lambda: chosen("darwin"))
-    monkeypatch.setattr("scroll_context.kernel.kernel.no_jail", lambda: no_jail("darwin"))
+    monkeypatch.setattr("scroll_context.jail.entry.no_jail", lambda: no_jail("darwin"))
     with pytest.raises(KernelUnavailable, match="has no tested jail"):
         Kernel().start()
