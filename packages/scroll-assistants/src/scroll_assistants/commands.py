@@ -114,8 +114,8 @@ def install(
 ) -> None:
     """Connect a coding assistant to the store (hooks and MCP server).
 
-    This changes the assistant's own configuration files. The changes are shown first, and the
-    previous content is kept. Running it again is safe: it only updates Scroll's entries.
+    This changes the assistant's own configuration files. The changes are shown first, and Scroll
+    saves a copy of each file as it was. Running it again is safe: it only updates Scroll's entries.
 
     --remove removes only Scroll's entries. A file that nobody has edited since is restored byte for
     byte.
@@ -393,8 +393,9 @@ def watch(
     opencode, Cursor and QwenPaw, or new content of the FILEs, until you press Ctrl-C. It resumes
     each file where it stopped, so you can kill and restart it at any time: nothing is lost or
     recorded twice. If the system does not report changes, the files are checked every two seconds.
-    Assistants connected with `scroll install` are recorded anyway. As with `scroll import`, user
-    messages in FILEs that you name count as yours only with --mine.
+    Claude Code, Codex and the Gemini CLI need no watching once they are connected with `scroll
+    install`. As with `scroll import`, user messages in FILEs that you name count as yours only with
+    --mine.
 
     \b
     Examples:

@@ -32,7 +32,7 @@ def shared() -> None:
       scroll shared init \\
         'postgresql://owner@db.example/agents?store=main&payloads=s3://bucket/scroll'
       scroll shared grant 'postgresql://owner@db.example/agents?store=main' agent_hosts
-      scroll shared push trip 'postgresql://scroll@db.example/agents?store=main'
+      scroll shared push trip 'postgresql://owner@db.example/agents?store=main'
     """
 
 
@@ -43,14 +43,15 @@ def shared() -> None:
 def push(folder: Path, url: str, as_json: bool) -> None:
     """Copy the store in a folder to a server.
 
-    All event numbers, hashes and payloads remain the same. The folder is checked first. The shared
-    store is created if there is none; one that already has events of its own is refused. An
-    interrupted push resumes where it stopped.
+    All event numbers, hashes and payloads remain the same. The folder is checked first. If there is
+    no shared store yet, it is created, for which you connect as the owner of the database; any
+    other role needs `scroll shared grant --erase`. A store that already has events of its own is
+    refused. An interrupted push resumes where it stopped.
 
     \b
     Example:
       scroll shared push ~/.local/share/scroll \\
-        'postgresql://scroll@db.example/agents?store=main&payloads=s3://bucket/scroll'
+        'postgresql://owner@db.example/agents?store=main&payloads=s3://bucket/scroll'
     """
     from scroll_shared.push import push as push_store
 

@@ -58,7 +58,7 @@ _OF_A_NEW_SESSION = ("agent", "task")
     default="",
     show_default="a new one",
     shell_complete=complete_session,
-    help="The session name; an existing session is resumed.",
+    help="The session id; an existing session is resumed.",
 )
 @agent_options(
     without=_OF_A_RUN, context=context_option("scroll, or the policy of the resumed session")
@@ -97,10 +97,11 @@ def chat(session: str, options: AgentOptions, store: Place) -> None:
 @agent_options()
 @store_option
 def run(prompt: str, session: str, options: AgentOptions, store: Place) -> None:
-    """Give an agent one task, in a new session.
+    """Give an agent one prompt, in a new session.
 
-    The prompt "-" is read from stdin. The answer goes to stdout, progress to stderr. Exits 3 if a
-    limit stopped the run; `scroll resume` continues it. The store is created if there is none.
+    The prompt "-" is read from stdin. The answer goes to stdout, progress to stderr. Exits 3 if the
+    run ended without an answer, for example at a limit; `scroll resume` continues it. The store is
+    created if there is none.
 
     \b
     Examples:

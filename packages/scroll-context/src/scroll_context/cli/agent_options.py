@@ -177,7 +177,8 @@ OPTIONS: dict[str, Option] = {
         "--dollars",
         type=click.FloatRange(min=0),
         metavar="N",
-        help="Stop after this cost in US dollars, where prices are known.",
+        help="Stop after this cost in US dollars. If the price of the model is not known, the run "
+        "fails after the first reply.",
     ),
     "yes": click.option("--yes", is_flag=True, help="Run tools with side effects without asking."),
     "quiet": click.option("--quiet", "-q", is_flag=True, help="Show no progress."),

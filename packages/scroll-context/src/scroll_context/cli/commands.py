@@ -47,7 +47,7 @@ COMMANDS = {
     },
     "Agent": {
         "chat": ("agent:chat", "Talk to an agent whose memory is the store."),
-        "run": ("agent:run", "Give an agent one task, in a new session."),
+        "run": ("agent:run", "Give an agent one prompt, in a new session."),
         "resume": ("agent:resume", "Resume a session."),
         "fork": ("agent:fork", "Start a new session from an earlier point in another one."),
         "explain": (

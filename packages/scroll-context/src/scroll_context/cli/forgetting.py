@@ -67,7 +67,7 @@ MOST_SESSIONS = 500
     "words",
     metavar="TEXT",
     multiple=True,
-    help="Also count every event that contains this text as a copy, matched as in search; may be "
+    help="Also treat every event with this text as a copy (compared as in search); may be "
     "repeated.",
 )
 @click.option(
@@ -78,7 +78,7 @@ MOST_SESSIONS = 500
 @click.option(
     "--possible",
     is_flag=True,
-    help="Also count results that may be derived from erased content as copies, such as totals.",
+    help="Also treat results, such as totals, as copies if they may come from erased content.",
 )
 @click.option(
     "--reason",
@@ -110,10 +110,11 @@ def erase(
 ) -> None:
     """Erase the content of events from every file of the store.
 
-    Event numbers, kinds and times remain, and the log still verifies. Saved variables of the
-    affected sessions are removed too. The command also lists copies, and says why each counts as
-    one: events that repeat the text, and the output, tool calls and variables of cells that read
-    it. --copies erases them too. Backups and exports are not changed.
+    Event numbers, kinds and times remain, and the log still verifies. The saved variables of the
+    affected sessions, and of sessions that computed variables from these events, are always
+    removed. The command also lists copies, and says why each counts as one: events that repeat the
+    text, and the output and tool calls of cells that read it. --copies erases them too. Backups and
+    exports are not changed.
 
     \b
     Examples:

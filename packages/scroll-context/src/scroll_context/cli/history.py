@@ -106,11 +106,11 @@ def read(
 ) -> None:
     """Read a session as a conversation.
 
-    SESSION is a session name or any unique prefix of one. Messages and replies are shown in order,
+    SESSION is a session id or any unique prefix of one. Messages and replies are shown in order,
     as Markdown; a terminal shows them rendered. File edits are shown as diffs.
 
     With --steps, shows each of the agent's steps instead: its reasoning, action and observation.
-    With --json as well, the output is in the trajectory format of the paper that Scroll follows.
+    With --json as well, the output is in the format of the evaluations' trajectories.
 
     \b
     Examples:

@@ -159,8 +159,9 @@ def import_(
     the files are your own history. In a group chat (WhatsApp, Slack, CSV), --me says which speaker
     is you.
 
-    An export from another store is only text to read. Its snapshots, forks and settings take effect
-    only with --trust, which also restores the same event numbers and hashes in a new store.
+    An export from another store is only text to read. Its saved variables, forks and settings
+    take effect only with --trust, which also restores the same event numbers and hashes in a new
+    store.
 
     \b
     Examples:

@@ -58,8 +58,8 @@ _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     "--tier",
     type=TIERS,
     default="auto",
-    help="The tier to require. auto picks the strictest available tier, but never seatbelt, which "
-    "is untested.",
+    help="The tier to require. auto picks full if it is available, else kernel-only; never "
+    "seatbelt (untested) or none (no jail).",
 )
 @json_option
 def doctor(url: str | None, tier: Any, as_json: bool) -> None:
@@ -141,14 +141,14 @@ def _examine_store(address: str, *, as_json: bool) -> None:
     "--tier",
     type=TIERS,
     default="auto",
-    help="The jail to run in. seatbelt is experimental and untested.",
+    help="The jail to run in. seatbelt is experimental and untested; none is no jail.",
 )
 def repl(store: Place, tier: Any) -> None:
     """Run Python in the jailed kernel yourself.
 
     This is the jailed Python process that a model uses. If there is a store, the object `ms` gives
-    read access to it. Code here cannot reach your files, the network or other processes. Variables
-    persist between cells. Nothing is recorded.
+    read access to it. Jailed code cannot reach your files, the network or other processes.
+    Variables persist between cells. Nothing is recorded.
 
     \b
     Examples:

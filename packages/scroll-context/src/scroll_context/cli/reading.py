@@ -349,10 +349,10 @@ def sql(
 ) -> None:
     """Run a read-only SQL query on the history.
 
-    The query is one SELECT on hist.conversation_history or hist.events; the first example shows
-    their columns. The same limits apply as to a model's queries: 1,000 rows and 5 seconds. A note
-    on stderr says when a limit was reached. --session, --agent, --task and --project limit what the
-    query can see.
+    The query is one SELECT on hist.conversation_history or hist.events; `SELECT * FROM hist.events
+    LIMIT 1` shows the columns of a table. The same limits apply as to a model's queries: 1,000 rows
+    and 5 seconds. A note on stderr says when a limit was reached. --session, --agent, --task and
+    --project limit what the query can see.
 
     \b
     Examples:
