@@ -133,7 +133,7 @@ def run(prompt: str, session: str, options: AgentOptions, store: Place) -> None:
 def resume(session: str, prompt: str | None, options: AgentOptions, store: Place) -> None:
     """Resume a session.
 
-    SESSION is a session name or any unique prefix of one. Its view and its variables are restored.
+    SESSION is a session id or any unique prefix of one. Its view and its variables are restored.
     Without a prompt, the agent picks up work that was interrupted by a limit, Ctrl-C or a crash.
 
     \b

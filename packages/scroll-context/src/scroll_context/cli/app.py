@@ -93,7 +93,7 @@ def app(store: Place | None) -> None:
 def completion(shell: str) -> None:
     """Print the completion script for a shell.
 
-    The Tab key then completes commands, options and session names.
+    The Tab key then completes commands, options and session ids.
 
     \b
     Examples:
