@@ -206,8 +206,8 @@ def hook(arguments: tuple[str, ...]) -> None:
     """Handle one event from a coding assistant, which runs this command.
 
     The event is JSON on standard input. New lines of the transcript are recorded. At the start of
-    a session, and after a compaction, the answer is a hand-over: a text about the state of the
-    project. The exit status is always 0.
+    a session, and after a compaction, the answer is a hand-over: a text about earlier sessions
+    of the project. The exit status is always 0.
 
     \b
     Example:

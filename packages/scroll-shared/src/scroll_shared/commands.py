@@ -43,10 +43,11 @@ def shared() -> None:
 def push(folder: Path, url: str, as_json: bool) -> None:
     """Copy the store in a folder to a server.
 
-    All event numbers, hashes and payloads remain the same. The folder is checked first. If there is
-    no shared store yet, it is created, for which you connect as the owner of the database; any
-    other role needs `scroll shared grant --erase`. A store that already has events of its own is
-    refused. An interrupted push resumes where it stopped.
+    All event numbers, hashes and payloads remain the same. The folder is checked first. A
+    shared store that does not exist is created; to create it, connect as the owner of the database.
+    To push to an existing store as another role, you need `scroll shared grant --erase`. If the
+    store on the server has events of its own, the push is refused. An interrupted push resumes
+    where it stopped.
 
     \b
     Example:
@@ -71,8 +72,8 @@ def push(folder: Path, url: str, as_json: bool) -> None:
 def pull(url: str, folder: Path, as_json: bool) -> None:
     """Copy a shared store to a new folder.
 
-    The copy is an independent store: the shared one at one moment, with the same event numbers and
-    hashes.
+    The copy is an independent store. It holds the shared store as it was at one point in time, with
+    the same event numbers and hashes.
 
     \b
     Example:

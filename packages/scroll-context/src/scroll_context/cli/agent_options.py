@@ -104,7 +104,7 @@ def context_option(default: str) -> Option:
         "--context",
         metavar="NAME",
         show_default=default,
-        help="The context policy: scroll, or for comparison summarize, retrieval, codeact, …",
+        help="How the context is managed: scroll, or a baseline for comparison (summarize, …).",
     )
 
 

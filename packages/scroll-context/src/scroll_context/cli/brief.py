@@ -28,10 +28,10 @@ from scroll_context.cli.output import Command, echo, note, print_document, utf8,
 def brief(prompt: str, tokens: int, narrowing: Narrowing, store: Place, as_json: bool) -> None:
     """Show the few earlier events that are relevant to a prompt.
 
-    After `scroll install`, Claude Code, Codex and the Gemini CLI get such a text with each prompt,
-    from the history of their project. For most prompts no earlier event is relevant, and nothing is
-    printed. Files, commands and errors that the prompt names are looked up in earlier tool calls.
-    No model is called.
+    After `scroll install`, Claude Code, Codex and the Gemini CLI receive these events with a
+    prompt, from the history of their project. For most prompts no earlier event is relevant, and
+    nothing is added or printed. Files, commands and errors that the prompt names are looked up in
+    earlier tool calls. No model is called.
 
     \b
     Examples:

@@ -67,7 +67,7 @@ MOST_SESSIONS = 500
     "words",
     metavar="TEXT",
     multiple=True,
-    help="Also treat every event with this text as a copy (compared as in search); may be "
+    help="Also treat every event with this text as a copy (by the rules of search); may be "
     "repeated.",
 )
 @click.option(

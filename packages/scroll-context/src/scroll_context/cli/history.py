@@ -110,7 +110,7 @@ def read(
     as Markdown; a terminal shows them rendered. File edits are shown as diffs.
 
     With --steps, shows each of the agent's steps instead: its reasoning, action and observation.
-    With --json as well, the output is in the format of the evaluations' trajectories.
+    With --json as well, the output has the format of trajectories in `scroll eval`.
 
     \b
     Examples:

@@ -90,7 +90,9 @@ def _known_format(
     show_default="detected",
     help=f"One of {', '.join(FORMATS)}.",
 )
-@click.option("--skip-bad", is_flag=True, help="Import the good messages of a file with bad ones.")
+@click.option(
+    "--skip-bad", is_flag=True, help="If a file has bad messages, skip them and import the rest."
+)
 @click.option(
     "--into",
     metavar="ID",
@@ -157,7 +159,7 @@ def import_(
     are not treated as your instructions, are not shown to new assistant sessions, and are not
     matched by --role user. They belong to the task that --task names, or to no task. Pass --mine if
     the files are your own history. In a group chat (WhatsApp, Slack, CSV), --me says which speaker
-    is you.
+    you are.
 
     An export from another store is only text to read. Its saved variables, forks and settings
     take effect only with --trust, which also restores the same event numbers and hashes in a new

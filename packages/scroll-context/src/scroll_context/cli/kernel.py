@@ -59,7 +59,7 @@ _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     type=TIERS,
     default="auto",
     help="The tier to require. auto picks full if it is available, else kernel-only; never "
-    "seatbelt (untested) or none (no jail).",
+    "seatbelt (untested) or none (no jail). kernel-only works in plain containers.",
 )
 @json_option
 def doctor(url: str | None, tier: Any, as_json: bool) -> None:
@@ -141,7 +141,7 @@ def _examine_store(address: str, *, as_json: bool) -> None:
     "--tier",
     type=TIERS,
     default="auto",
-    help="The jail to run in. seatbelt is experimental and untested; none is no jail.",
+    help="The jail to run in. seatbelt is experimental and untested; none means no jail.",
 )
 def repl(store: Place, tier: Any) -> None:
     """Run Python in the jailed kernel yourself.
