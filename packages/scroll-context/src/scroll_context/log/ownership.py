@@ -81,6 +81,9 @@ class OpenFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         if self._handle is not None:
             os.close(self._handle)
 
@@ -126,7 +129,7 @@ def open_folder(folder: Path) -> OpenFolder:
     try:
         _check_owner(opened.status(), opened.path)
     except BaseException:
-        opened.__exit__()
+        opened.close()
         raise
     return opened
 
