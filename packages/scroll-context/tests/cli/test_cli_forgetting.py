@@ -17,6 +17,17 @@ AWS = "AKIA" + "IOSFODNN7EXAMPLE"
 pytestmark = pytest.mark.usefixtures("key_file")
 
 
+def test_a_seq_behind_the_last_event_erases_nothing_else(filled: Any, folder: Path) -> None:
+    with Store(folder) as store:
+        session_id = store.log.get(1).session_id
+        before = [event.content for event in store.log.iterate()]
+    unknown = filled("erase", "99999", "--yes")
+    assert unknown.exit_code == 1 and "no event has seq 99999" in unknown.stderr
+    filled("erase", "99999", "--session", session_id, "--yes")
+    with Store(folder) as store:
+        assert [event.content for event in store.log.iterate()][: len(before)] == before
+
+
 def test_erase_shows_asks_and_erases(filled: Any, folder: Path) -> None:
     with Store(folder) as store:
         store.append(Draft(session_id="x", content="I heard that my sister Nadia is coming"))

@@ -125,7 +125,9 @@ def erase(
     """
     with open_store(store) as opened:
         place = narrowing.resolve(opened.log, full_names=True)
-        seqs = [seq for lo, hi in spans for seq in range(lo, min(hi, opened.log.last_seq()) + 1)]
+        last = opened.log.last_seq()
+        # A span behind the last event keeps its first seq. With none, a filter alone would decide.
+        seqs = [seq for lo, hi in spans for seq in range(lo, max(lo, min(hi, last)) + 1)]
         if query is not None:
             filters = SearchFilters.of(
                 session_id=place.session, agent_id=place.agent, task_id=place.task
