@@ -15,7 +15,7 @@ from scroll_context.importing import run as importing
 from scroll_context.importing.run import import_file
 from scroll_context.log import foreign
 from scroll_context.log.foreign import MOST_LEASES, Attachment, Piece
-from scroll_context.log.metadata_names import RESERVED, STRUCTURE
+from scroll_context.log.metadata_names import EXPORTED, RESERVED
 from scroll_context.origin import Origin
 from scroll_context.session.session import Session
 from scroll_context.store import Store
@@ -195,7 +195,7 @@ def test_an_event_is_erased_if_its_leaf_says_so_and_nothing_else(store: Store) -
 
 
 def test_reserved_metadata_is_set_aside_on_every_way_in(store: Store, tmp_path: Path) -> None:
-    claims = dict.fromkeys(sorted(RESERVED | STRUCTURE), 7)
+    claims = dict.fromkeys(sorted(RESERVED | EXPORTED), 7)
     import_file(
         store, jsonl(tmp_path / "a.jsonl", {"role": "user", "content": "one", "metadata": claims})
     )

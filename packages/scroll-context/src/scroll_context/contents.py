@@ -404,7 +404,10 @@ _SHAPES: dict[str, Any] = {
     "plan": dict[str, Any],
     "model": str,
 }
-"""The metadata that this program itself writes, in the shape in which it writes it."""
+"""The metadata that this program itself writes, in the shape in which it writes it.
+
+The names and what imports may do with them are in log/metadata_names.py.
+"""
 
 
 def well_formed(event: Event) -> Event:

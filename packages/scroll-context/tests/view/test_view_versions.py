@@ -28,18 +28,27 @@ def test_every_frozen_request_has_its_hash(history: dict[str, list[dict[str, obj
     assert requests > 5
 
 
-OLDER = msgspec.json.decode((DATA / "version3.json").read_bytes())
+OLDER = {
+    version: msgspec.json.decode(file.read_bytes())
+    for file in sorted(DATA.glob("version*.json"))
+    if (version := int(file.stem.removeprefix("version"))) < RENDERER_VERSION
+}
+OLDER_HISTORIES = [
+    pytest.param(version, history, id=f"{version}-{history['name']}")
+    for version, frozen in OLDER.items()
+    for history in frozen["histories"]
+]
 
 
-@pytest.mark.parametrize("history", OLDER["histories"], ids=lambda history: str(history["name"]))
+@pytest.mark.parametrize(("version", "history"), OLDER_HISTORIES)
 def test_a_log_of_an_older_version_can_be_continued(
-    history: dict[str, list[dict[str, object]]],
+    version: int, history: dict[str, list[dict[str, object]]]
 ) -> None:
     view = WorkingView()
     for fields in history["events"]:
         event = msgspec.convert({"recorded_at": "", **fields}, Event)
-        assert event.metadata.get("renderer", 3) == 3
+        assert event.metadata.get("renderer", version) == version
         view.add(event)
-    rendered = render(view, OLDER["system"], "")
+    rendered = render(view, OLDER[version]["system"], "")
     assert rendered.renderer == RENDERER_VERSION
     assert rendered.messages[-1].role != "system"

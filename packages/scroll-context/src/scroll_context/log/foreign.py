@@ -27,7 +27,7 @@ from scroll_context.events import BOOKKEEPING, STORE_SESSION, Draft, Event, Kind
 from scroll_context.ids import text_id
 from scroll_context.log.lease import AnyLease
 from scroll_context.log.log import EventLog
-from scroll_context.log.metadata_names import RESERVED, SET_ASIDE, STRUCTURE
+from scroll_context.log.metadata_names import EXPORTED, RESERVED, SET_ASIDE
 from scroll_context.log.readers import PAGE
 from scroll_context.log.redact import Redactor
 from scroll_context.origin import NOT_IMPORTED_SQL, UNREDACTED, Origin
@@ -116,7 +116,7 @@ def check_foreign(draft: Draft, kinds: Collection[str] = RESERVED_KINDS) -> None
 
 def as_foreign(draft: Draft, origin: Origin, source: str, *, is_export: bool = False) -> Draft:
     """The draft with the origin of its importer, and with reserved metadata set aside."""
-    reserved = RESERVED if is_export else RESERVED | STRUCTURE
+    reserved = RESERVED if is_export else RESERVED | EXPORTED
     aside = {name: value for name, value in draft.metadata.items() if name in reserved}
     metadata = draft.metadata
     if aside:

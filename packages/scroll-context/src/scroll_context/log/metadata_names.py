@@ -2,11 +2,12 @@
 
 Metadata is open: hosts and imports may record anything there. A name of this table means something
 to Scroll, so metadata that an import brings under it is set aside and has no effect (foreign.py).
-A name with `is_structure` describes how the events of a session belong together: an export of a
-store keeps it, and any other file cannot use it. Where a name holds seqs, `seqs` says in which
-form, and a merge changes them to the addresses in the new log (upkeep/addresses.py).
+Scroll's own exports may bring a name that is `kept_from_export`, because it only describes what
+happened; any other file cannot. Where a name holds seqs, `seqs` says in which form, and a merge
+changes them to the addresses in the new log (upkeep/addresses.py).
 
-A test finds names that the code reads and that are missing here.
+A test finds names that the code reads and that are missing here. The shapes of the values are in
+contents.py (`_SHAPES`).
 """
 
 from typing import Literal
@@ -24,74 +25,75 @@ PAYLOAD_MISSING = "payload_missing"
 
 
 class MetadataName(msgspec.Struct, frozen=True, kw_only=True):
-    """A name with a meaning: for exports too, and with seqs as its value or not."""
+    """Whether the name is kept when an export of a store brings it, and whether it holds seqs."""
 
-    is_structure: bool = False
+    kept_from_export: bool = False
     seqs: Literal["", "one", "list"] = ""
 
 
-_PLAIN = MetadataName()
-_STRUCTURE = MetadataName(is_structure=True)
+_OWN = MetadataName()
+_FROM_EXPORTS = MetadataName(kept_from_export=True)
 
 NAMES: dict[str, MetadataName] = {
     # Where an event comes from, and what happened to it on the way.
-    "captured": _PLAIN,
-    "host_id": _PLAIN,
-    "imported": _PLAIN,
-    "moved_from": _PLAIN,
-    "named_there": _PLAIN,
-    "altered": _PLAIN,
-    "replaced_surrogates": _PLAIN,
-    DAMAGED: _PLAIN,
-    UNREDACTED: _PLAIN,
-    PAYLOAD_MISSING: _PLAIN,
-    SET_ASIDE: _PLAIN,
+    "captured": _OWN,
+    "host_id": _OWN,
+    "imported": _OWN,
+    "moved_from": _OWN,
+    "named_there": _OWN,
+    "altered": _OWN,
+    "replaced_surrogates": _OWN,
+    DAMAGED: _OWN,
+    UNREDACTED: _OWN,
+    PAYLOAD_MISSING: _OWN,
+    SET_ASIDE: _OWN,
     # Events that repeat history, and events of the log about itself.
-    "echo": _PLAIN,
-    "erased": _PLAIN,
-    "rule": _PLAIN,
-    "spans": _PLAIN,
-    "kind": _PLAIN,
+    "echo": _OWN,
+    "erased": _OWN,
+    "rule": _OWN,
+    "spans": _OWN,
+    "kind": _OWN,
     # Sessions, forks and settings.
-    "session_id": _PLAIN,
-    "settings": _PLAIN,
-    "context": _PLAIN,
-    "earlier": _PLAIN,
-    "lost": _PLAIN,
+    "session_id": _OWN,
+    "settings": _OWN,
+    "context": _OWN,
+    "earlier": _OWN,
+    "lost": _OWN,
     "at_seq": MetadataName(seqs="one"),
     # Requests, evictions and retractions.
-    "digest": _PLAIN,
-    "hash": _PLAIN,
-    "plan": _PLAIN,
-    "renderer": _PLAIN,
-    "retraction": _PLAIN,
-    "tools": _PLAIN,
-    "window": _PLAIN,
+    "digest": _OWN,
+    "hash": _OWN,
+    "plan": _OWN,
+    "renderer": _OWN,
+    "retraction": _OWN,
+    "tools": _OWN,
+    "window": _OWN,
     "upto": MetadataName(seqs="one"),
     # Messages of hosts in their exact bytes.
-    "wire": _PLAIN,
+    "wire": _OWN,
     "wire_seq": MetadataName(seqs="one"),
     # Replies, cells and tool calls.
-    "bound": _STRUCTURE,
-    "bytes": _STRUCTURE,
-    "continues": _STRUCTURE,
-    "cost": _STRUCTURE,
-    "cut": _STRUCTURE,
-    "shape": _PLAIN,
-    "effects": _STRUCTURE,
-    "tokens": _STRUCTURE,
-    "tool_calls": _STRUCTURE,
-    "unknown": _STRUCTURE,
-    "usage": _STRUCTURE,
-    "inside_cell": MetadataName(is_structure=True, seqs="one"),
-    "made_from": MetadataName(is_structure=True, seqs="list"),
-    "seqs": MetadataName(is_structure=True, seqs="list"),
+    "bound": _FROM_EXPORTS,
+    "bytes": _FROM_EXPORTS,
+    "continues": _FROM_EXPORTS,
+    "cost": _FROM_EXPORTS,
+    "cut": _FROM_EXPORTS,
+    # The model reads a shape as a fact about the tool, so an export cannot bring one either.
+    "shape": _OWN,
+    "effects": _FROM_EXPORTS,
+    "tokens": _FROM_EXPORTS,
+    "tool_calls": _FROM_EXPORTS,
+    "unknown": _FROM_EXPORTS,
+    "usage": _FROM_EXPORTS,
+    "inside_cell": MetadataName(kept_from_export=True, seqs="one"),
+    "made_from": MetadataName(kept_from_export=True, seqs="list"),
+    "seqs": MetadataName(kept_from_export=True, seqs="list"),
 }
 
-RESERVED = frozenset(name for name, use in NAMES.items() if not use.is_structure)
+RESERVED = frozenset(name for name, use in NAMES.items() if not use.kept_from_export)
 """Names that no import may use."""
 
-STRUCTURE = frozenset(name for name, use in NAMES.items() if use.is_structure)
+EXPORTED = frozenset(name for name, use in NAMES.items() if use.kept_from_export)
 """Names that only an export of a store may use."""
 
 SEQ_NAMES = tuple(name for name, use in NAMES.items() if use.seqs == "one")

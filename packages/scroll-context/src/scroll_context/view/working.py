@@ -71,7 +71,8 @@ from scroll_context.view.wording import BEGIN, CELLS, CONTINUE, NOTICE, SEAM, Wo
 RENDERER_VERSION = 4
 """The rules that requests are made by.
 
-The number grows with every change to them and is never given out again.
+The number grows when a program with the older rules would render other bytes from the same log, be
+it an old log or a new one. It is never given out again.
 """
 
 
