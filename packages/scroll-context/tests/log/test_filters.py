@@ -8,7 +8,8 @@ from scroll_context import Draft, Grant, Store
 from scroll_context.events import Kind, Scope
 from scroll_context.log.filters import NO_FILTERS, SearchFilters, conditions
 from scroll_context.recall.memory import Memory, NoSession
-from scroll_context.search.grep import Scan, pattern
+from scroll_context.search.grep import Scan
+from scroll_context.search.grep_pattern import pattern
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from scroll_context.kernel.results import UNKNOWN_SEQ, CapabilityCall, Capabilit
 from scroll_context.log.payloads import CHUNK
 from scroll_context.recall.memory import Memory, NoSession, memory_prelude
 from scroll_context.recall.memory_tools import recall_tools
-from scroll_context.search.grep import MOST_COUNTED, OVERLAP, PAGE, Scan, pattern
+from scroll_context.search.grep import OVERLAP, PAGE, Scan
+from scroll_context.search.grep_pattern import MOST_COUNTED, pattern
 from scroll_context.store import Store
 from scroll_context.tools.handles import handles_prelude
 

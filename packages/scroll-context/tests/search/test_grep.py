@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from forms import form
 from scroll_context.events import Draft
-from scroll_context.search.grep import Pattern, Scan, pattern
+from scroll_context.search.grep import Scan
+from scroll_context.search.grep_pattern import Pattern, pattern
 from scroll_context.store import Store
 
 EXPRESSIONS = {

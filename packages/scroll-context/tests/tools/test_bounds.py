@@ -14,7 +14,8 @@ from scroll_context.events import Draft, Scope
 from scroll_context.kernel.kernel import Kernel
 from scroll_context.recall.arguments import MAX_TEXT
 from scroll_context.recall.memory import MAX_CALLS, Memory, NoSession, memory_prelude
-from scroll_context.search.grep import Scan, pattern
+from scroll_context.search.grep import Scan
+from scroll_context.search.grep_pattern import pattern
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.text import words

@@ -2,8 +2,8 @@
 
 A caller (`ms`, the command line, the MCP server, the inspector, plain tools) makes `SearchFilters`
 once; from there on it travels as it is. `conditions` says what it means in SQL, and
-`search/ranking.py` says the same to the search engine. A filter narrows: what a reader may reach at
-all is the grant, which is a value of its own and holds whatever the filters are.
+`search/engine_queries.py` says the same to the search engine. A filter narrows: what a reader may
+reach at all is the grant, which is a value of its own and holds whatever the filters are.
 
 `FilterFields` are the same fields for Python callers who name them one by one, as in
 `log.iterate(role="user")` or `index.search(query, session_id="a")`.

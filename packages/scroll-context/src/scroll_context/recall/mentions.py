@@ -16,7 +16,8 @@ from scroll_context.recall.lookup import EXPAND_BYTES, row_bytes
 from scroll_context.recall.reader import Reader
 from scroll_context.recall.rows import Answer, Row, event_row
 from scroll_context.search import query as language
-from scroll_context.search.grep import LONGEST_PATTERN, GrepMatch, Scan, pattern
+from scroll_context.search.grep import GrepMatch, Scan
+from scroll_context.search.grep_pattern import LONGEST_PATTERN, pattern
 from scroll_context.search.snippet import Needle, snippet
 from scroll_context.text.similar import Folder
 from scroll_context.text.words import clip

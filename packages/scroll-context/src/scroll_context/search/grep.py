@@ -1,50 +1,36 @@
 """Exhaustive matching over the log: every event within a grant whose text matches, in order of seq.
 
 Search ranks and stops at k; this reads everything, payload bodies included, so its count is the
-count. Matching is linear in the text (RE2), so that no pattern can stall the host. Where a pattern
-has a part that every match must hold, SQLite searches for that first: its LIKE reads a row without
-copying it, which is several times faster. Echoes, notices, bookkeeping and erased events are never
-matched. A scan stops at its deadline and says where.
+count. Where a pattern has a part that every match must hold (grep_pattern.py), SQLite searches for
+that first: its LIKE reads a row without copying it, which is several times faster. Echoes, notices,
+bookkeeping and erased events are never matched. A scan stops at its deadline and says where.
 """
 
-import re
 import time
 from collections.abc import Collection, Iterator
-from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
 
-from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
+from scroll_context.errors import PayloadDamaged, PayloadMissing
 from scroll_context.events import EVERYTHING, UNSEARCHABLE, Grant, Payload
 from scroll_context.log.filters import NO_FILTERS, SearchFilters, conditions
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.rows import IS_ERASED
+from scroll_context.search.grep_pattern import Pattern
 from scroll_context.work import check as check_work
 
-# Characters of a pattern.
-LONGEST_PATTERN = 1_000
 # Rows fetched at once, and rows fetched at once to be counted.
 PAGE = 200
 COUNTED = 1_000
 # Bytes of a large body that are read again with the next piece.
 OVERLAP = 2_000
-# Occurrences that are counted in one text.
-MOST_COUNTED = 100
 # Seconds after which a scan stops.
 SECONDS = 10.0
 
 # All of its text is in the row, and it is not an echo.
 _IS_PLAIN = "payload IS NULL AND instr(metadata, '\"echo\"') = 0"
-_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-_CLASS = re.compile(r"\[\^?\]?[^\]]*\]")
-_FLAGS = re.compile(r"\A\(\?[ims]+\)")
-_GROUP = re.compile(r"\((?:\?:|\?P?<\w+>)?([^()?]|[^()?]*[^()])?\)([?*]|\{[\d,]*\})?")
-_OPTIONAL = re.compile(r".(?:[?*]|\{[\d,]*\})", re.DOTALL)
-_PRIVATE = 0xE000
-_HIDDEN = re.compile("[\ue000-\ue0ff]")
-_PLAIN = re.compile("[A-Za-z0-9 _,;:=@#%&<>/'\"~\ue000-\ue0ff-]+")
 
 
 class _Candidate(NamedTuple):
@@ -58,26 +44,6 @@ class _Candidate(NamedTuple):
 
 
 _COLUMNS = "seq, metadata, payload, payload_type, CAST(content AS BLOB)"
-
-
-class Pattern(msgspec.Struct, frozen=True):
-    """A text or expression to search for, and texts that a row must hold for it, in any case.
-
-    A row holds all texts of at least one tuple in `must_hold`; nothing is known when it is empty.
-    """
-
-    # A compiled pattern of re2, which is imported when it is first used.
-    matcher: Any
-    must_hold: tuple[tuple[str, ...], ...] = ()
-    # Whether a row that holds these matches, so that it need not be read again.
-    is_held: bool = False
-
-    def occurs(self, text: bytes) -> bool:
-        return self.matcher.search(text) is not None
-
-    def places(self, text: bytes) -> list[tuple[int, int]]:
-        """Where it occurs, in bytes, up to a number of times."""
-        return [place.span() for place in islice(self.matcher.finditer(text), MOST_COUNTED)]
 
 
 class GrepMatch(msgspec.Struct, frozen=True):
@@ -126,7 +92,7 @@ class Scan:
     ) -> Iterator[GrepMatch]:
         """The rows that match a pattern."""
         where, values = conditions(grant, filters.without_range())
-        holding, texts = _holding(sought)
+        holding, texts = sought.condition()
         lo, hi = filters.seq_range or (0, self._log.last_seq())
         self._where, self._values = f"{where} AND ({holding})", [*values, *texts]
         for page in self._pages(_COLUMNS, lo - 1, hi, PAGE):
@@ -243,22 +209,6 @@ class _Look:
         self.count += len(places)
 
 
-def pattern(text: str, *, regex: bool = False, case: bool = False) -> Pattern:
-    """A pattern of plain text, in which white space matches any white space, or of a regular
-    expression.
-    """
-    if not isinstance(text, str) or not text.strip():
-        raise BadInput("the pattern must be a non-empty text")
-    if len(text) > LONGEST_PATTERN:
-        raise BadInput(f"a pattern has at most {LONGEST_PATTERN:,} characters, not {len(text):,}")
-    if regex:
-        return Pattern(_compiled(text, case), _alternatives(text))
-    parts = text.split()
-    must_hold = _one_of([_longest(parts)])
-    is_held = not case and must_hold == ((text.strip(),),)
-    return Pattern(_compiled(r"\s+".join(map(re.escape, parts)), case), must_hold, is_held)
-
-
 def around(text: bytes, place: tuple[int, int], width: int) -> str:
     """The text around a place, on one line, so many characters before and after it."""
     start, end = place
@@ -273,80 +223,6 @@ def around(text: bytes, place: tuple[int, int], width: int) -> str:
     if len(after) > width or end + most_bytes < len(text):
         excerpt += "…"
     return excerpt
-
-
-def _compiled(expression: str, case: bool) -> Any:
-    import re2
-
-    options = re2.Options()
-    options.case_sensitive = case
-    options.log_errors = False
-    try:
-        return re2.compile(expression.encode(errors="replace"), options)
-    except re2.error as error:
-        reason = str(error)
-        if error.args and isinstance(error.args[0], bytes):
-            reason = error.args[0].decode(errors="replace")
-        raise BadInput(
-            f"{expression[:80]!r} cannot be used as a regular expression ({reason}). "
-            "Look-around, back-references and repetitions above 1,000 are not supported; "
-            "leave out regex=True to look for the text itself."
-        ) from None
-
-
-def _alternatives(expression: str) -> tuple[tuple[str, ...], ...]:
-    """Texts that every match of a regular expression holds, as far as they can be found without
-    parsing all of it.
-
-    Syntax that is not understood counts as "anything": no match is missed then, and the scan is
-    slower. An escaped character becomes a private one, so that it is not read as syntax.
-    """
-
-    def hide_escaped(match: re.Match[str]) -> str:
-        return "\0" if match[1].isalnum() else chr(_PRIVATE + ord(match[1]) % 256)
-
-    def open_group(match: re.Match[str]) -> str:
-        inside = match[1] or ""
-        is_optional = bool(match[2])
-        return "\0" if is_optional or "|" in inside else f"\0{inside}\0"
-
-    plain = _ESCAPED.sub(hide_escaped, expression)
-    if re.search(r"\\[QEpPx]", expression) or re.search(r"[^\x00-\uffff]", expression):
-        return ()
-    plain = _CLASS.sub("\0", _FLAGS.sub("", plain))
-    while _GROUP.search(plain):
-        plain = _GROUP.sub(open_group, plain, 1)
-    if "(" in plain or ")" in plain:
-        return ()
-    parts = [_PLAIN.findall(_OPTIONAL.sub("\0", part)) for part in plain.split("|")]
-    return _one_of([_longest([_restored(text) for text in texts]) for texts in parts])
-
-
-def _restored(text: str) -> str:
-    """The text with its escaped characters in place of the private ones."""
-    return _HIDDEN.sub(lambda match: chr(ord(match[0]) - _PRIVATE), text)
-
-
-def _longest(parts: list[str]) -> tuple[str, ...]:
-    """The longest of these texts that SQLite compares without regard to case."""
-    usable = {run for part in parts for run in re.findall(r"[\x20-\x7e]+", part)}
-    return tuple(sorted(usable, key=lambda run: (-len(run), run))[:3])
-
-
-def _one_of(alternatives: list[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
-    return tuple(alternatives) if all(alternatives) else ()
-
-
-def _holding(sought: Pattern) -> tuple[str, list[str]]:
-    """A condition that every matching row fulfils, as far as SQLite can tell by LIKE."""
-    if not sought.must_hold:
-        return "1", []
-    like = "content LIKE ? ESCAPE '\\'"
-    alternatives = ["(" + " AND ".join([like] * len(texts)) + ")" for texts in sought.must_hold]
-    values = []
-    for texts in sought.must_hold:
-        values += ["%" + re.sub(r"([%_\\])", r"\\\1", text) + "%" for text in texts]
-    return f"payload IS NOT NULL OR {' OR '.join(alternatives)}", values
 
 
 def _pieces(payloads: PayloadStore, digest: str) -> Iterator[bytes]:
