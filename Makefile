@@ -11,9 +11,9 @@ CORE_TESTS := $(CORE_VENV)/.ready
 CONSTRAINTS ?= .ci/constraints.txt
 PIP_OPTIONS := --quiet --no-compile $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 INSTALL := $(BIN)/python -m pip install $(PIP_OPTIONS)
-OTHERS := assistants shared inspector gateway evals
-EDITABLE := --editable './packages/scroll-context[models,mcp,openai,anthropic]' \
-    $(foreach name,$(OTHERS),--editable ./packages/scroll-$(name))
+OTHERS := assistants shared inspector gateway[openai,anthropic] adapters[pydantic-ai] evals
+EDITABLE := --editable './packages/scroll-context[models,mcp]' \
+    $(foreach name,$(OTHERS),--editable './packages/scroll-$(name)')
 ASSISTANT_TESTS := $(addprefix packages/scroll-assistants/tests/,\
     test_claude_code.py test_codex.py test_gemini.py test_real_histories.py)
 

@@ -162,6 +162,20 @@ def suitable(requirements: list[str], found: dict[str, str]) -> list[str]:
     return [version for version in found if SUPPORTED.index(version) >= SUPPORTED.index(lowest)]
 
 
+def try_extras(pip: str, package: Path, found: dict[str, str]) -> None:
+    """Install each extra of a distribution by itself."""
+    table = project(package)
+    for extra, requirements in table.get("optional-dependencies", {}).items():
+        name = f"{package.name}[{extra}]"
+        versions = suitable(requirements, found)
+        if versions:
+            python = found[versions[0]]
+            what = f"{name} on Python {versions[0]}"
+            try_it(pip, python, what, f"{name}=={table['version']}")
+        else:
+            print(f"  {name}: not tried, it needs a newer Python: {requirements}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--python", action="append", default=[], metavar="VERSION")
@@ -185,15 +199,8 @@ def main() -> None:
             if package != CORE:
                 pinned = f"{package.name}=={project(package)['version']}"
                 try_it(tool, path, package.name, pinned)
-        extras = {} if options.no_extras else project(CORE)["optional-dependencies"]
-        for extra, requirements in extras.items():
-            name = f"scroll-context[{extra}]"
-            versions = suitable(requirements, found)
-            if versions:
-                python = found[versions[0]]
-                try_it(tool, python, f"{name} on Python {versions[0]}", f"{wheel}[{extra}]")
-            else:
-                print(f"  {name}: not tried, it needs a newer Python: {requirements}", flush=True)
+        for package in () if options.no_extras else PACKAGES:
+            try_extras(tool, package, found)
         print("Every file was built, checked and installed.", flush=True)
 
 

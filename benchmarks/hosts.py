@@ -8,7 +8,7 @@ The environments are made below `.venv-hosts`, because the frameworks pin versio
 other. The newest version is the newest that can be installed; a newer one that the registry has is
 named in the table. The tests run without a network: in a network namespace where the system allows
 `unshare`, else with sockets that refuse to connect (testing/offline.py), and
-tests/hosts/test_offline.py checks it in each run. With the newest version of a framework whose
+packages/scroll-adapters/tests/test_offline.py checks it in each run. With the newest version of a framework whose
 adapter bounds, the tokens of 200 steps are counted, with and without Scroll. A table of all runs comes last, and
 `.venv-hosts/results.json` holds the same.
 """
@@ -29,8 +29,7 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / ".venv-hosts"
 RESULTS = FOLDER / "results.json"
 CORE = ROOT / "packages/scroll-context"
-TESTS = CORE / "tests/hosts"
-ASSISTANTS = ROOT / "packages/scroll-assistants"
+ADAPTERS = ROOT / "packages/scroll-adapters"
 
 VERSIONS = ("lowest", "newest")
 TOOLS = ("hypothesis>=6.170", "pytest>=9.2", "pytest-xdist>=3.8")
@@ -41,10 +40,10 @@ class Framework(NamedTuple):
     """How the environment of a framework is made.
 
     The name of a framework is that of its test file, and for an adapter that bounds, that of a host
-    in testing/. Most also have an extra of the core and a module of `scroll_context.hosts`.
+    in testing/. Most also have an extra and a module of scroll-adapters.
     """
 
-    # The extra of the core, where its name differs.
+    # The extra of the distribution, where its name differs.
     extra: str = ""
     # Arguments of pip for more packages, in both versions or in the newest only.
     beside: tuple[str, ...] = ()
@@ -53,6 +52,9 @@ class Framework(NamedTuple):
     alone: tuple[str, ...] = ()
     # The oldest Python that the framework runs on, if that is newer than ours.
     python: tuple[int, int] = (3, 11)
+    # The distribution with the extra, and the folder with the tests.
+    package: Path = ADAPTERS
+    tests: Path = ADAPTERS / "tests"
 
 
 # The agent of QwenPaw runs with these. Its application requires some 200 packages more.
@@ -75,8 +77,7 @@ QWENPAW_AGENT = (
 
 FRAMEWORKS = {
     "agentscope": Framework(),
-    # Its adapter uses the importer of that distribution.
-    "claude_agent_sdk": Framework(beside=("--editable", str(ASSISTANTS))),
+    "claude_agent_sdk": Framework(),
     "google_adk": Framework(),
     "harbor": Framework(python=(3, 12)),
     "inspect_ai": Framework(),
@@ -85,7 +86,9 @@ FRAMEWORKS = {
     "pydantic_ai": Framework(),
     "qwenpaw": Framework("agentscope", beside=QWENPAW_AGENT, alone=("qwenpaw>=2.2.2",)),
     "smolagents": Framework(),
-    "telemetry": Framework(beside=("opentelemetry-sdk>=1.45",)),
+    "telemetry": Framework(
+        beside=("opentelemetry-sdk>=1.45",), package=CORE, tests=CORE / "tests/hosts"
+    ),
 }
 
 
@@ -98,10 +101,28 @@ class Unavailable(Exception):
 
 def requirements(name: str) -> list[str]:
     """The requirements of a framework's extra, and those that are installed alone."""
-    framework = FRAMEWORKS[name]
-    project = tomllib.loads((CORE / "pyproject.toml").read_text())["project"]
+    foreign = [line for line in extra_lines(name) if not is_ours(line)]
+    return [*(line.partition(";")[0] for line in foreign), *FRAMEWORKS[name].alone]
+
+
+def extra_lines(name: str) -> list[str]:
+    package = FRAMEWORKS[name].package
+    project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
     lines: list[str] = project["optional-dependencies"][extra(name)]
-    return [*(line.partition(";")[0] for line in lines), *framework.alone]
+    return lines
+
+
+def is_ours(requirement: str) -> bool:
+    return requirement.startswith("scroll-")
+
+
+def own_packages(name: str) -> list[str]:
+    """Arguments of pip for the distributions of this checkout that a framework's tests need."""
+    package = FRAMEWORKS[name].package
+    others = [line.partition("==")[0] for line in extra_lines(name) if is_ours(line)]
+    folders = {CORE, *(ROOT / "packages" / other for other in others)} - {package}
+    places = [f"{package}[{extra(name)}]", *sorted(map(str, folders))]
+    return [word for place in places for word in ("--editable", place)]
 
 
 def extra(name: str) -> str:
@@ -147,10 +168,9 @@ def install(name: str, version: str) -> Path:
         return python
     command = interpreter(name)
     print(f"   installing {name}, {version}", flush=True)
-    core = ["--editable", f"{CORE}[{extra(name)}]"]
     try:
         subprocess.run([command, "-m", "venv", "--clear", folder], check=True)
-        pip(python, *core, *TOOLS, *wanted)
+        pip(python, *own_packages(name), *TOOLS, *wanted)
         if alone:
             pip(python, "--no-deps", *alone)
     except subprocess.CalledProcessError as error:
@@ -250,7 +270,7 @@ def run_tests(python: Path, name: str) -> dict[str, Any]:
     """Run the tests of a framework; how they ended."""
     prefix = without_network()
     plugin = [] if prefix else ["-p", "offline"]
-    files = [TESTS / f"test_{name}.py", TESTS / "test_offline.py"]
+    files = [FRAMEWORKS[name].tests / f"test_{name}.py", ADAPTERS / "tests/test_offline.py"]
     options = ["-rs", "-n", "2", "-p", "no:cacheprovider", *plugin]
     environment = os.environ | {
         "PYTHONPATH": str(ROOT / "testing"),

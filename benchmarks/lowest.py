@@ -4,7 +4,7 @@ pyproject files true?
     make test-lowest                       every test
     make test-lowest ARGS="packages/scroll-context/tests/log"    a part of them; ARGS goes to pytest
 
-Each dependency of the core, of its extras and of the evaluations is installed at exactly its floor
+Each dependency of a distribution, and of its extras, is installed at exactly its floor
 (`>=X`) into a virtual environment of its own, `.venv-lowest`. Their own dependencies and the tools of
 the tests stay new. The floors of the frameworks are tested by `make test-hosts`.
 """
@@ -20,6 +20,14 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / ".venv-lowest"
 PROJECTS = tuple(sorted(ROOT.glob("packages/*/pyproject.toml")))
+OTHERS = (
+    "assistants",
+    "shared",
+    "inspector",
+    "gateway[openai,anthropic]",
+    "adapters[pydantic-ai]",
+    "evals",
+)
 REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+)(\[[\w,-]+\])?([>=]=(?P<floor>[\w.]+))?(; python_version >= '[\d.]+')?"
 )
@@ -41,7 +49,7 @@ def floors() -> dict[str, str]:
                     f"{project.relative_to(ROOT)}: {requirement!r} is not written as name>=floor"
                 )
             name, floor = match["name"], match["floor"]
-            if name == "scroll-context":
+            if name.startswith("scroll-"):
                 continue
             if floor is None:
                 raise SystemExit(f"{project.relative_to(ROOT)}: {name} has no floor")
@@ -68,7 +76,7 @@ def install(pinned: dict[str, str]) -> str:
     waiting = FOLDER / "constraints.new"
     waiting.write_text(constraints)
     packages = ["--editable", "./packages/scroll-context[models,mcp]"]
-    for name in ("assistants", "shared", "inspector", "gateway", "evals"):
+    for name in OTHERS:
         packages += ["--editable", f"./packages/scroll-{name}"]
     packages += ["--group", "dev"]
     command = [python, "-m", "pip", "install", "--quiet", "--constraint", str(waiting), *packages]

@@ -20,19 +20,19 @@ from typing import Any
 
 import msgspec
 
-from scroll_context.hosts.sdk_client import LOW_MARK
-from scroll_context.hosts.wire import Protocol
-from scroll_context.hosts.wire_chat import Chat
-from scroll_context.hosts.wire_layouts import apply
-from scroll_context.hosts.wire_messages import Messages
-from scroll_context.hosts.wire_requests import ListReader
-from scroll_context.hosts.wire_responses import Responses
-from scroll_context.hosts.wired import WiredSession
 from scroll_context.session.host import Item, Keep, Layout, Replace
 from scroll_context.session.options import SessionOptions
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.view.eviction import ViewBudget
+from scroll_gateway.sdk_client import LOW_MARK
+from scroll_gateway.wire.chat import Chat
+from scroll_gateway.wire.layouts import apply
+from scroll_gateway.wire.messages import Messages
+from scroll_gateway.wire.protocol import Protocol
+from scroll_gateway.wire.requests import ListReader
+from scroll_gateway.wire.responses import Responses
+from scroll_gateway.wire.session import WiredSession
 
 RESULT = 'A line of a file, as tools return them, with "quotes" and é.\n' * 32
 ROUNDS = 15

@@ -1,6 +1,6 @@
 """Scroll under a loop that is not ours: follow the host's list, apply the layout, record the reply.
 
-Any program with a hook before its model request can do this. `scroll_context.hosts.pydantic_ai` is
+Any program with a hook before its model request can do this. `scroll_adapters.pydantic_ai` is
 such an adapter, ready to use.
 """
 

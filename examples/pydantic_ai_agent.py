@@ -13,8 +13,8 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
+from scroll_adapters.pydantic_ai import ScrollCapability
 from scroll_context import Session, Store
-from scroll_context.hosts.pydantic_ai import ScrollCapability
 
 steps = itertools.count()
 

@@ -12,12 +12,14 @@ from types import ModuleType
 import scroll_context
 import scroll_context.errors
 import scroll_context.hosts
+import scroll_gateway
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 MARK = "<!-- Everything below is generated from docstrings by testing/api_reference.py. -->\n"
 MODULES = {
     scroll_context: "For every program",
     scroll_context.hosts: "For authors of host adapters",
+    scroll_gateway: "For programs that use a provider's SDK",
 }
 
 

@@ -23,9 +23,6 @@ from assistant_runs import loopback_up
 from gateways import Json, changes_between_evictions
 from scripted_upstream import Script, ScriptedUpstream, Turn
 from scroll_context.events import Event, Kind
-from scroll_context.hosts.wire import Protocol
-from scroll_context.hosts.wire_requests import ListReader
-from scroll_context.hosts.wired import Exchange
 from scroll_context.projects import project_task
 from scroll_context.session.wire_form import wire_bytes
 from scroll_context.store import Store
@@ -33,6 +30,9 @@ from scroll_gateway.assistants import Recall, run_of
 from scroll_gateway.conversations import Conversations
 from scroll_gateway.running import RunningGateway, opened
 from scroll_gateway.sums import without_marks
+from scroll_gateway.wire.protocol import Protocol
+from scroll_gateway.wire.requests import ListReader
+from scroll_gateway.wire.session import Exchange
 from sdk_programs import file_text
 from upstream_wire import Answer
 

@@ -25,7 +25,7 @@ TESTS = ["test_attacks.py", "test_hostile_upstreams.py"]
 SERVER = "scroll-gateway/src/scroll_gateway/server.py"
 RUNNING = "scroll-gateway/src/scroll_gateway/running.py"
 CONVERSATIONS = "scroll-gateway/src/scroll_gateway/conversations.py"
-WIRED = "scroll-context/src/scroll_context/hosts/wired.py"
+WIRED = "scroll-gateway/src/scroll_gateway/wire/session.py"
 # A body without end must not fill the memory of the machine.
 MOST_MEMORY = 3 * 2**30
 SECONDS = 120
@@ -174,7 +174,7 @@ GUARDS = [
     ),
     Guard(
         "a line of many chunks is joined once",
-        "scroll-context/src/scroll_context/hosts/wire_replies.py",
+        "scroll-gateway/src/scroll_gateway/wire/replies.py",
         'if b"\\n" not in chunk and b"\\r" not in chunk and not self._rest[0].endswith(b"\\r"):',
         "if False:",
         "test_a_line_of_many_chunks",

@@ -21,7 +21,7 @@ from agentscope.permission import PermissionBehavior, PermissionDecision
 from agentscope.tool import FunctionTool, Toolkit
 
 from host_scenario import Answer, Mode, ScenarioHost, Sent, read_report, sent_of
-from scroll_context.hosts.agentscope import ScrollMiddleware, host_parts
+from scroll_adapters.agentscope import ScrollMiddleware, host_parts
 
 
 class FakeModel(ChatModelBase):

@@ -16,7 +16,7 @@ from google.genai import types
 from pydantic import PrivateAttr
 
 from host_scenario import Answer, Mode, ScenarioHost, Sent, read_report
-from scroll_context.hosts.google_adk import ScrollPlugin
+from scroll_adapters.google_adk import ScrollPlugin
 
 APP = "reader_app"
 

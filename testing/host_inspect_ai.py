@@ -35,8 +35,8 @@ from inspect_ai.tool import Tool, ToolCall, tool
 from inspect_ai.util import json_schema
 
 from host_scenario import SESSION, Answer, Calls, Mode, Play, ScenarioHost, Sent, report
+from scroll_adapters.inspect_ai import ScrollCompaction
 from scroll_context.events import Event, Kind
-from scroll_context.hosts.inspect_ai import ScrollCompaction
 from scroll_context.view.tokens import estimate
 
 ENDLESS = -2

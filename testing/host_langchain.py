@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, Huma
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
 from host_scenario import Answer, Mode, ScenarioHost, Sent, read_report
-from scroll_context.hosts.langchain import ScrollMiddleware
+from scroll_adapters.langchain import ScrollMiddleware
 
 ROLES = {"human": "user", "ai": "assistant", "tool": "tool", "system": "system"}
 

@@ -9,7 +9,7 @@ from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_messag
 
 import host_scenario
 from host_scenario import Answer, Mode, ScenarioHost, Sent
-from scroll_context.hosts.openai_agents import ScrollFilter
+from scroll_adapters.openai_agents import ScrollFilter
 
 set_tracing_disabled(True)
 

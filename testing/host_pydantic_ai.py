@@ -16,7 +16,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from host_scenario import Answer, Mode, ScenarioHost, Sent, read_report, sent_of
-from scroll_context.hosts.pydantic_ai import ScrollCapability, host_parts
+from scroll_adapters.pydantic_ai import ScrollCapability, host_parts
 
 
 class Host(ScenarioHost):

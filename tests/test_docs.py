@@ -148,7 +148,7 @@ def missing_names(statement: ast.ImportFrom) -> list[str]:
     spec = importlib.util.find_spec(str(statement.module))
     if spec is None or spec.origin is None:
         return [str(statement.module)]
-    if statement.module in ("scroll_context", "scroll_context.hosts"):
+    if statement.module in ("scroll_context", "scroll_context.hosts", "scroll_gateway"):
         defined = set(importlib.import_module(statement.module).__all__)
     else:
         tree = ast.parse(Path(spec.origin).read_text())

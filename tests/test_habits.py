@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,9 @@ def test_every_distribution_has_the_version_of_the_core() -> None:
 
 @pytest.mark.parametrize("folder", DISTRIBUTIONS, ids=lambda folder: folder.name)
 def test_a_distribution_depends_on_the_others_of_its_version(folder: Path) -> None:
-    ours = [line for line in project(folder)["dependencies"] if line.startswith("scroll-")]
+    table = project(folder)
+    lines = chain(table["dependencies"], *table.get("optional-dependencies", {}).values())
+    ours = [line for line in lines if line.startswith("scroll-")]
     assert all(line.endswith(f"=={scroll_context.__version__}") for line in ours), ours
 
 

@@ -4,22 +4,19 @@ import subprocess
 
 from benchmarks import hosts
 
-MODULES = hosts.CORE / "src/scroll_context/hosts"
-# Modules of `scroll_context.hosts` that are not for one framework.
-SHARED = ("adapter", "sdk_client", "session_hints", "slices", "wired")
+MODULES = hosts.ADAPTERS / "src/scroll_adapters"
 
 
 def test_every_adapter_is_run() -> None:
-    modules = {file.stem for file in MODULES.glob("[a-z]*.py")}
-    adapters = {name for name in modules if not name.startswith("wire") and name not in SHARED}
+    adapters = {file.stem for file in MODULES.glob("[a-z]*.py")}
     assert adapters <= set(hosts.FRAMEWORKS)
     # These have no module of their own.
     assert set(hosts.FRAMEWORKS) - adapters == {"qwenpaw", "telemetry"}
 
 
 def test_every_framework_has_tests_and_requirements() -> None:
-    for name in hosts.FRAMEWORKS:
-        assert (hosts.TESTS / f"test_{name}.py").is_file(), name
+    for name, framework in hosts.FRAMEWORKS.items():
+        assert (framework.tests / f"test_{name}.py").is_file(), name
         # A lowest version is the floor of each requirement.
         assert all(">=" in line for line in hosts.requirements(name)), name
 

@@ -41,6 +41,7 @@ def test_each_example_is_tested() -> None:
 def test_an_example_prints_what_it_promises(name: str, tmp_path: Path) -> None:
     if name == "pydantic_ai_agent":
         pytest.importorskip("pydantic_ai")
+        pytest.importorskip("scroll_adapters")
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / f"{name}.py")],
         capture_output=True,

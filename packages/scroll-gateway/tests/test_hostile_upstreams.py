@@ -19,10 +19,10 @@ import pytest
 from gateways import FORKS, SESSION, events_of, gateway, sessions_of, talk
 from provider_server import Exchange, Play, ProviderServer
 from scripted_upstream import ScriptedUpstream, Turn, reading
-from scroll_context.hosts import wired
 from scroll_gateway import server, splices
 from scroll_gateway.running import RunningGateway, opened
 from scroll_gateway.splicers import StreamEvents
+from scroll_gateway.wire import session as wire_session
 from upstream_wire import Answer, Call
 
 CLAUDE = {SESSION: "the-session"}
@@ -64,15 +64,15 @@ def test_a_stream_without_end_is_not_held(
     line: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It passes for as long as the client listens, and nothing of it is kept."""
-    monkeypatch.setattr(wired, "MOST_REPLY", 100_000)
+    monkeypatch.setattr(wire_session, "MOST_REPLY", 100_000)
     readers: list[Any] = []
-    start = wired.Exchange.start_reply
+    start = wire_session.Exchange.start_reply
 
-    def started(self: wired.Exchange, content_type: str) -> None:
+    def started(self: wire_session.Exchange, content_type: str) -> None:
         start(self, content_type)
         readers.append(self)
 
-    monkeypatch.setattr(wired.Exchange, "start_reply", started)
+    monkeypatch.setattr(wire_session.Exchange, "start_reply", started)
 
     def play(exchange: Exchange) -> None:
         exchange.start_stream()
@@ -157,7 +157,7 @@ def test_a_body_without_end_is_not_held(
 
 def test_a_line_of_many_chunks_takes_linear_time() -> None:
     """Joining the line anew for each chunk took a second for 8 MB, and a minute for 64 MB."""
-    from scroll_context.hosts.wire_replies import ServerSentEvents
+    from scroll_gateway.wire.replies import ServerSentEvents
 
     def seconds(chunks: int) -> float:
         splitter = ServerSentEvents()

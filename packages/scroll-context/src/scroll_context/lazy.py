@@ -17,14 +17,15 @@ def lazy_names(
 ) -> "tuple[list[str], Callable[[str], object]]":
     """The `__all__` and the `__getattr__` of a package, from a table of its public names.
 
-    The modules in the table are modules of `scroll_context`.
+    The modules in the table are named without the package at the top, such as `scroll_context`.
     """
+    top = package.partition(".")[0]
     homes = {name: module for module, names in public.items() for name in names}
 
     def load(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f"scroll_context.{homes[name]}"), name)
+        value = getattr(import_module(f"{top}.{homes[name]}"), name)
         setattr(sys.modules[package], name, value)
         return value
 

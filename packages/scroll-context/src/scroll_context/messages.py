@@ -118,3 +118,23 @@ def canonical(value: object) -> bytes:
     left out.
     """
     return _encoder.encode(value)
+
+
+def parsed_arguments(raw: Any) -> dict[str, Any] | str:
+    """The arguments of a call: an object, or the text that was not one."""
+    if isinstance(raw, dict):
+        return raw
+    text = raw if isinstance(raw, str) else ""
+    if not text.strip():
+        return {}
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return text
+
+
+def arguments_text(call: ToolCall) -> str:
+    """The arguments of a call as APIs write them that take a string."""
+    if isinstance(call.arguments, str):
+        return call.arguments
+    return msgspec.json.encode(call.arguments).decode()

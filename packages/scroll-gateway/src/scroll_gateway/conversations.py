@@ -22,13 +22,6 @@ from msgspec.structs import replace
 
 from scroll_context.errors import ScrollError
 from scroll_context.events import Grant, Kind
-from scroll_context.hosts.sdk_client import LOW_MARK
-from scroll_context.hosts.session_hints import session_hints
-from scroll_context.hosts.slices import UnreadableBody, field_spans
-from scroll_context.hosts.wire import Protocol
-from scroll_context.hosts.wire_layouts import apply
-from scroll_context.hosts.wire_requests import ListReader, WireRequest
-from scroll_context.hosts.wired import Exchange, WiredSession
 from scroll_context.session.follow import known_beginning
 from scroll_context.session.host import HostMessage, Keep, Layout, Replace
 from scroll_context.session.options import SessionOptions
@@ -37,8 +30,15 @@ from scroll_context.store import Store
 from scroll_context.view.eviction import ViewBudget
 from scroll_context.view.wording import MARK
 from scroll_gateway import recall
+from scroll_gateway.sdk_client import LOW_MARK
 from scroll_gateway.splices import SplicedReply, Splices
 from scroll_gateway.sums import Meter, Sums
+from scroll_gateway.wire.layouts import apply
+from scroll_gateway.wire.protocol import Protocol
+from scroll_gateway.wire.requests import ListReader, WireRequest
+from scroll_gateway.wire.session import Exchange, WiredSession
+from scroll_gateway.wire.session_hints import session_hints
+from scroll_gateway.wire.slices import UnreadableBody, field_spans
 
 MOST_OPEN = 64
 """Sessions that are open at once. The one that was used longest ago makes room."""

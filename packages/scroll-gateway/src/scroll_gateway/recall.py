@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from scroll_context.errors import ScrollError
-from scroll_context.hosts.slices import decode, encode, item_spans
-from scroll_context.hosts.wire import Protocol
-from scroll_context.hosts.wire_requests import WireRequest
 from scroll_context.recall.memory import Memory
 from scroll_context.recall.memory_tools import call_tool, recall_tools
 from scroll_context.session.options import Reach
 from scroll_context.session.session import Session
+from scroll_gateway.wire.protocol import Protocol
+from scroll_gateway.wire.requests import WireRequest
+from scroll_gateway.wire.slices import decode, encode, item_spans
 
 NAME = "scroll_recall"
 

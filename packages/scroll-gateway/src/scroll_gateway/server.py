@@ -21,12 +21,12 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.types import Receive, Scope, Send
 
 from scroll_context.connections import configuration
-from scroll_context.hosts.slices import UnreadableBody, field_spans
-from scroll_context.hosts.wire import Protocol
-from scroll_context.hosts.wired import MOST_REPLY, Exchange, protocol_of
 from scroll_gateway.conversations import Conversations
 from scroll_gateway.request_bodies import expanded
 from scroll_gateway.splices import SplicedReply
+from scroll_gateway.wire.protocol import Protocol
+from scroll_gateway.wire.session import MOST_REPLY, Exchange, protocol_of
+from scroll_gateway.wire.slices import UnreadableBody, field_spans
 
 STATUS_PATH = "/.scroll/status"
 

@@ -13,9 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from scroll_context.hosts.slices import decode, encode, field_spans, item_spans, with_field
 from scroll_context.messages import ToolCall
 from scroll_gateway.recall import NAME
+from scroll_gateway.wire.slices import decode, encode, field_spans, item_spans, with_field
 
 Json = dict[str, Any]
 

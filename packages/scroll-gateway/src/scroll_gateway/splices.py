@@ -16,9 +16,6 @@ from typing import Any
 import msgspec
 
 from scroll_context.events import Kind, packed_seqs
-from scroll_context.hosts.wire import Protocol, WireMessage, WireReply
-from scroll_context.hosts.wire_requests import WireRequest
-from scroll_context.hosts.wired import MOST_REPLY, Exchange
 from scroll_context.ids import id_of
 from scroll_context.kernel.results import MAX_SEQS
 from scroll_context.session.follow import mark_of
@@ -26,6 +23,9 @@ from scroll_context.session.host import HostMessage
 from scroll_context.session.session import Session
 from scroll_gateway import recall
 from scroll_gateway.splicers import SPLICERS, Result, Splicer, StreamEvents, decode_event
+from scroll_gateway.wire.protocol import Protocol, WireMessage, WireReply
+from scroll_gateway.wire.requests import WireRequest
+from scroll_gateway.wire.session import MOST_REPLY, Exchange
 
 MOST_RECALLS = 12
 """Recalls in one reply. After these the model is told to answer, and then the reply is cut."""

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from scroll_context.hosts.slices import common_prefix
-from scroll_context.hosts.wire_layouts import MOST_MARKS
-from scroll_context.hosts.wire_requests import WireRequest
+from scroll_gateway.wire.layouts import MOST_MARKS
+from scroll_gateway.wire.requests import WireRequest
+from scroll_gateway.wire.slices import common_prefix
 
 READ, WRITE = 0.1, 1.25
 """The price of a cached token, and of one that is written to the cache."""

@@ -2,9 +2,10 @@
 
 A host describes its messages as `HostMessage`s to `Session.follow`, applies the `Layout` that it
 gets back to its own objects, and reports the `Reply`. `HostAdapter` opens the session for it and
-carries out the model's recalls. The adapters for frameworks are modules of their own, such as
-`scroll_context.hosts.langchain`, which need their framework. The names are loaded when they are
-first used, like those of `scroll_context` itself.
+carries out the model's recalls. The distribution scroll-adapters has the adapters for known
+frameworks, such as `scroll_adapters.langchain`, and scroll-gateway those for the wire protocols of
+OpenAI and Anthropic. The names are loaded when they are first used, like those of `scroll_context`
+itself.
 """
 
 from typing import TYPE_CHECKING
@@ -14,7 +15,6 @@ from scroll_context.lazy import lazy_names
 PUBLIC = {
     "errors": ("ContextOverflow",),
     "hosts.adapter": ("HostAdapter",),
-    "hosts.sdk_client": ("wrap",),
     "messages": ("Media", "Message", "Thinking", "ToolCall", "ToolSpec"),
     "models": ("Reply", "Request", "Usage"),
     "recall.memory_tools": ("call_tool", "recall_tools", "tool_specs"),
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     # Type checkers cannot read the table. A test compares these lines with it.
     from scroll_context.errors import ContextOverflow as ContextOverflow
     from scroll_context.hosts.adapter import HostAdapter as HostAdapter
-    from scroll_context.hosts.sdk_client import wrap as wrap
     from scroll_context.messages import Media as Media
     from scroll_context.messages import Message as Message
     from scroll_context.messages import Thinking as Thinking

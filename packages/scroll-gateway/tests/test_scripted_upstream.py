@@ -5,11 +5,8 @@ nothing.
 import json
 from typing import Any
 
-import pytest
-
-pytest.importorskip("httpx2", reason="the extra `openai` is not installed")
-
 import httpx2
+import pytest
 
 from scripted_upstream import OVERLOADED, ScriptedUpstream, reading
 

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scroll_context.contents import Usage
-from scroll_context.hosts.session_hints import SessionHints, session_hints
-from scroll_context.hosts.wire import Protocol, WireReply
-from scroll_context.hosts.wire_chat import Chat
-from scroll_context.hosts.wire_messages import Messages
-from scroll_context.hosts.wire_replies import ReplyReader, ServerSentEvents
-from scroll_context.hosts.wire_responses import Responses
 from scroll_context.messages import Thinking, ToolCall
 from scroll_context.models.overflow import is_overflow
 from scroll_context.models.protocol import Reply
+from scroll_gateway.wire.chat import Chat
+from scroll_gateway.wire.messages import Messages
+from scroll_gateway.wire.protocol import Protocol, WireReply
+from scroll_gateway.wire.replies import ReplyReader, ServerSentEvents
+from scroll_gateway.wire.responses import Responses
+from scroll_gateway.wire.session_hints import SessionHints, session_hints
 
 CALL = ToolCall("c1", "read", {"path": "a"})
 

@@ -13,10 +13,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 import host_scenario as scenario
 from host_langchain import FakeModel, Host
 from host_scenario import Says, ScenarioTests, read_report, reading
+from scroll_adapters.langchain import ScrollMiddleware
 from scroll_context import SessionOptions
 from scroll_context.errors import BadInput
 from scroll_context.events import Kind
-from scroll_context.hosts.langchain import ScrollMiddleware
 
 
 class TestScenario(ScenarioTests):

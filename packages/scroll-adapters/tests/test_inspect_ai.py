@@ -24,8 +24,8 @@ from host_scenario import (
     text_tokens,
     work,
 )
+from scroll_adapters.inspect_ai import NOTHING_YET, ScrollCompaction
 from scroll_context.events import Kind
-from scroll_context.hosts.inspect_ai import NOTHING_YET, ScrollCompaction
 from scroll_context.store import Store
 
 

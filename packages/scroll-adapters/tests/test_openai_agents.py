@@ -12,8 +12,8 @@ from agents.testing import ModelStep, ScriptedModel, assistant_message
 
 from host_openai_agents import Host, read_report
 from host_scenario import Says, ScenarioTests, reading
+from scroll_adapters.openai_agents import ScrollFilter
 from scroll_context.events import Kind
-from scroll_context.hosts.openai_agents import ScrollFilter
 
 
 class TestScenario(ScenarioTests):

@@ -15,7 +15,6 @@ import httpx2
 from anyio import to_thread
 
 from scroll_context.errors import BadInput
-from scroll_context.hosts.wired import Exchange, WiredSession
 from scroll_context.messages import ToolSpec
 from scroll_context.models import DEFAULT_WINDOW
 from scroll_context.recall.memory_tools import call_tool, recall_tools, tool_specs
@@ -23,6 +22,7 @@ from scroll_context.session.options import SessionOptions
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.view.eviction import ViewBudget
+from scroll_gateway.wire.session import Exchange, WiredSession
 
 Client = TypeVar("Client")
 
@@ -50,7 +50,7 @@ def wrap(
     offer to its model as tools: folded results name the seq to expand.
 
     >>> import httpx2, openai
-    >>> from scroll_context.hosts import wrap
+    >>> from scroll_gateway import wrap
     >>> def provider(request):
     ...     message = {"role": "assistant", "content": "To Lisbon."}
     ...     choice = {"index": 0, "message": message, "finish_reason": "stop"}

@@ -10,7 +10,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from scroll_context.contents import Usage
-from scroll_context.hosts.slices import (
+from scroll_context.messages import Media, Thinking, ToolCall, parsed_arguments
+from scroll_context.session.host import HostMessage, Keep, Replace
+from scroll_gateway.wire.protocol import (
+    Action,
+    Part,
+    Protocol,
+    ReplyEvents,
+    WireReply,
+    count,
+    edited_content,
+    from_base64,
+    longer_content,
+    make_reply,
+)
+from scroll_gateway.wire.slices import (
     Span,
     decode,
     encode,
@@ -18,21 +32,6 @@ from scroll_context.hosts.slices import (
     item_spans,
     with_field,
 )
-from scroll_context.hosts.wire import (
-    Action,
-    Part,
-    Protocol,
-    ReplyEvents,
-    WireReply,
-    arguments,
-    count,
-    edited_content,
-    from_base64,
-    longer_content,
-    make_reply,
-)
-from scroll_context.messages import Media, Thinking, ToolCall
-from scroll_context.session.host import HostMessage, Keep, Replace
 
 THINKING = frozenset({"thinking", "redacted_thinking"})
 
@@ -99,7 +98,7 @@ class Messages(Protocol):
         if isinstance(content, str):
             return content, [], []
         calls = [
-            ToolCall(block["id"], block["name"], arguments(block["input"]))
+            ToolCall(block["id"], block["name"], parsed_arguments(block["input"]))
             for block in content
             if block["type"] == "tool_use"
         ]
@@ -295,6 +294,6 @@ class _Events(ReplyEvents):
         if not self._is_complete:
             return None
         for index, text in self._inputs.items():
-            self._blocks[index]["input"] = arguments(text)
+            self._blocks[index]["input"] = parsed_arguments(text)
         content = [self._blocks[index] for index in sorted(self._blocks)]
         return {**self._message, "content": content}

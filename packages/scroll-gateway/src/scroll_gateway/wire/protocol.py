@@ -1,8 +1,8 @@
 """The common parts of the wire protocols: the shape of a protocol, and its building blocks.
 
-A protocol (`wire_messages`, `wire_chat`, `wire_responses`) knows how one provider writes messages
-and replies. `wire_requests` cuts a request body into messages with its help, and `wire_layouts`
-builds the body that a layout asks for. Three invariants hold:
+A protocol (`messages`, `chat`, `responses`) knows how one provider writes messages and replies.
+`requests` cuts a request body into messages with its help, and `layouts` builds the body that a
+layout asks for. Three invariants hold:
 
 - Only what is folded is written again. All other bytes are slices of the client's body, and a body
   whose layout is unchanged is that body.
@@ -20,10 +20,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-import msgspec
-
 from scroll_context.contents import Usage
-from scroll_context.hosts.slices import (
+from scroll_context.messages import Media, Thinking, ToolCall
+from scroll_context.models.protocol import Reply
+from scroll_context.session.host import Drop, HostMessage, Keep, Replace
+from scroll_gateway.wire.slices import (
     Span,
     decode,
     encode,
@@ -31,9 +32,6 @@ from scroll_context.hosts.slices import (
     item_spans,
     with_longer_text,
 )
-from scroll_context.messages import Media, Thinking, ToolCall
-from scroll_context.models.protocol import Reply
-from scroll_context.session.host import Drop, HostMessage, Keep, Replace
 
 _REMINDER = re.compile(r"\s*<(system-reminder|environment_context|user_instructions|turn_aborted)>")
 """The beginning of a block that coding assistants add to the words of their user."""
@@ -280,26 +278,6 @@ def is_reminder(block: Any) -> bool:
             return False
         end = start + len(closing)
     return end > 0 and not text[end:].strip()
-
-
-def arguments(raw: Any) -> dict[str, Any] | str:
-    """The arguments of a call: an object, or the text that was not one."""
-    if isinstance(raw, dict):
-        return raw
-    text = raw if isinstance(raw, str) else ""
-    if not text.strip():
-        return {}
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return text
-
-
-def arguments_text(call: ToolCall) -> str:
-    """The arguments of a call as APIs write them that take a string."""
-    if isinstance(call.arguments, str):
-        return call.arguments
-    return encode(call.arguments).decode()
 
 
 def media_of_url(url: str, media_type: str = "", name: str = "") -> Media:

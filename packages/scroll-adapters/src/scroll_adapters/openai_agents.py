@@ -36,12 +36,11 @@ from agents.run_config import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
 from scroll_context.hosts.adapter import HostAdapter, is_overflow_error, joined
-from scroll_context.hosts.wire import arguments
-from scroll_context.hosts.wire_layouts import apply
-from scroll_context.hosts.wire_requests import ListReader, WireRequest
-from scroll_context.hosts.wire_responses import Responses
-from scroll_context.messages import ToolSpec
+from scroll_context.messages import ToolSpec, parsed_arguments
 from scroll_context.session.requests import FollowOptions
+from scroll_gateway.wire.layouts import apply
+from scroll_gateway.wire.requests import ListReader, WireRequest
+from scroll_gateway.wire.responses import Responses
 
 SERVER_HELD = (
     "Scroll cannot bound a conversation that the provider keeps (conversation_id, "
@@ -73,7 +72,7 @@ class ScrollFilter(HostAdapter, RunHooks[Any]):
 
     def _tool(self, spec: ToolSpec) -> FunctionTool:
         async def call(context: ToolContext[Any], raw: str) -> str:
-            return await self.aanswer(spec.name, arguments(raw), context.tool_call_id)
+            return await self.aanswer(spec.name, parsed_arguments(raw), context.tool_call_id)
 
         return FunctionTool(
             name=spec.name,

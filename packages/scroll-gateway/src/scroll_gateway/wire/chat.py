@@ -9,21 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scroll_context.contents import Usage
-from scroll_context.hosts.slices import (
-    encode,
-    field_spans,
-    item_spans,
-    with_field,
-    without_fields,
-)
-from scroll_context.hosts.wire import (
+from scroll_context.messages import Media, Thinking, ToolCall, arguments_text, parsed_arguments
+from scroll_context.session.host import HostMessage, Keep, Replace
+from scroll_gateway.wire.protocol import (
     Action,
     Part,
     Protocol,
     ReplyEvents,
     WireReply,
-    arguments,
-    arguments_text,
     count,
     edited_content,
     from_base64,
@@ -32,8 +25,13 @@ from scroll_context.hosts.wire import (
     media_of_url,
     text_block,
 )
-from scroll_context.messages import Media, Thinking, ToolCall
-from scroll_context.session.host import HostMessage, Keep, Replace
+from scroll_gateway.wire.slices import (
+    encode,
+    field_spans,
+    item_spans,
+    with_field,
+    without_fields,
+)
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details")
 
@@ -174,7 +172,7 @@ def _call(call: Mapping[str, Any]) -> ToolCall:
     if "custom" in call:
         return ToolCall(call["id"], call["custom"]["name"], call["custom"]["input"])
     function = call["function"]
-    return ToolCall(call["id"], function["name"], arguments(function.get("arguments")))
+    return ToolCall(call["id"], function["name"], parsed_arguments(function.get("arguments")))
 
 
 def _with_calls(message: bytes, calls: Sequence[ToolCall]) -> bytes:

@@ -26,9 +26,9 @@ from anthropic_server import streamed
 from assistant_runs import loopback_up
 from claude_code_driver import last_words
 from provider_server import Exchange, ProviderServer
+from scroll_adapters.claude_agent_sdk import ScrollSessionStore
 from scroll_context import import_file
 from scroll_context.events import BOOKKEEPING, Event, Kind
-from scroll_context.hosts.claude_agent_sdk import ScrollSessionStore
 from scroll_context.store import Store
 from snippets import run_snippet
 

@@ -13,25 +13,27 @@ from copy import copy
 from typing import Any
 
 from scroll_context.errors import ContextOverflow
-from scroll_context.hosts.slices import UnreadableBody, decode
-from scroll_context.hosts.wire import Protocol, WireReply
-from scroll_context.hosts.wire_chat import Chat
-from scroll_context.hosts.wire_layouts import apply
-from scroll_context.hosts.wire_messages import Messages
-from scroll_context.hosts.wire_replies import ReplyReader
-from scroll_context.hosts.wire_requests import ListReader, WireRequest
-from scroll_context.hosts.wire_responses import Responses
 from scroll_context.messages import ToolSpec
 from scroll_context.models.overflow import is_overflow
 from scroll_context.session.host import Layout
 from scroll_context.session.session import Session
+from scroll_gateway.wire.chat import Chat
+from scroll_gateway.wire.layouts import apply
+from scroll_gateway.wire.messages import Messages
+from scroll_gateway.wire.protocol import Protocol, WireReply
+from scroll_gateway.wire.replies import ReplyReader
+from scroll_gateway.wire.requests import ListReader, WireRequest
+from scroll_gateway.wire.responses import Responses
+from scroll_gateway.wire.slices import UnreadableBody, decode
 
 PROTOCOLS: tuple[Protocol, ...] = (Messages(), Chat(), Responses())
 
 MOST_REPLY = 64 * 2**20
 """Bytes of a reply that are held to be recorded. A provider could send without end."""
 
-_logger = logging.getLogger("scroll_context.hosts")
+_logger = logging.getLogger("scroll_gateway.wire")
+# A program that uses `wrap` decides itself where warnings go.
+_logger.addHandler(logging.NullHandler())
 
 
 def protocol_of(method: str, path: str) -> Protocol | None:

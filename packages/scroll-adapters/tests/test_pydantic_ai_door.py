@@ -30,8 +30,8 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
+from scroll_adapters.pydantic_ai import ScrollCapability
 from scroll_context.events import Kind
-from scroll_context.hosts.pydantic_ai import ScrollCapability
 from scroll_context.session.explain import explain
 from scroll_context.session.session import Session
 from scroll_context.store import Store
@@ -305,7 +305,7 @@ from pydantic_ai import Agent, ModelMessagesTypeAdapter
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 from scroll_context import Session, Store
-from scroll_context.hosts.pydantic_ai import ScrollCapability
+from scroll_adapters.pydantic_ai import ScrollCapability
 
 def play(messages, info):
     return ModelResponse(parts=[ToolCallPart("stop", {})])

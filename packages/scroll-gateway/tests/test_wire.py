@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from provider_rules import broken_rule, normal_form
-from scroll_context.hosts.slices import UnreadableBody, common_prefix
-from scroll_context.hosts.wire import Protocol, is_reminder
-from scroll_context.hosts.wire_chat import Chat
-from scroll_context.hosts.wire_layouts import apply
-from scroll_context.hosts.wire_messages import Messages
-from scroll_context.hosts.wire_requests import ListReader, WireRequest
-from scroll_context.hosts.wire_responses import Responses
 from scroll_context.messages import Media, Thinking, ToolCall
 from scroll_context.session.host import Drop, HostMessage, Insert, Item, Keep, Layout, Replace
+from scroll_gateway.wire.chat import Chat
+from scroll_gateway.wire.layouts import apply
+from scroll_gateway.wire.messages import Messages
+from scroll_gateway.wire.protocol import Protocol, is_reminder
+from scroll_gateway.wire.requests import ListReader, WireRequest
+from scroll_gateway.wire.responses import Responses
+from scroll_gateway.wire.slices import UnreadableBody, common_prefix
 from wire_bodies import MARK, PIXEL, bodies
 
 PROTOCOLS: dict[str, Protocol] = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from scroll_context.hosts.wire import Protocol, WireReply
+from scroll_gateway.wire.protocol import Protocol, WireReply
 
 _DONE = b"[DONE]"
 

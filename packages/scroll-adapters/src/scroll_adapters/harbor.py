@@ -1,6 +1,6 @@
 """Scroll's own agent as an agent of Harbor, which needs Python 3.12.
 
-    harbor run --agent-import-path scroll_context.hosts.harbor:ScrollAgent --model openai/gpt-5 …
+    harbor run --agent-import-path scroll_adapters.harbor:ScrollAgent --model openai/gpt-5 …
 
 The loop, the kernel and the store are on the host. The tool `bash` runs its commands in the
 environment of the task, so model-written Python runs in Scroll's jail and everything that changes

@@ -12,11 +12,11 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from scroll_context.hosts.slices import Span, UnreadableBody, decode
-from scroll_context.hosts.wire import Action, WireMessage
-from scroll_context.hosts.wire_requests import Edit, WireRequest
 from scroll_context.models.protocol import NO_OUTPUT
 from scroll_context.session.host import Drop, HostMessage, Insert, Item, Keep, Layout, Replace
+from scroll_gateway.wire.protocol import Action, WireMessage
+from scroll_gateway.wire.requests import Edit, WireRequest
+from scroll_gateway.wire.slices import Span, UnreadableBody, decode
 
 MOST_MARKS = 4
 """The cache marks that a request may have."""

@@ -25,12 +25,12 @@ from forms import form
 from scripted_upstream import OVERLOADED, RATE_LIMITED, TOO_LONG, ScriptedUpstream, reading
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
-from scroll_context.hosts.sdk_client import wrap
-from scroll_context.hosts.wire_requests import ListReader
-from scroll_context.hosts.wired import PROTOCOLS, Exchange, WiredSession
 from scroll_context.session.session import Session
 from scroll_context.session.wire_form import wire_bytes
 from scroll_context.store import Store
+from scroll_gateway.sdk_client import wrap
+from scroll_gateway.wire.requests import ListReader
+from scroll_gateway.wire.session import PROTOCOLS, Exchange, WiredSession
 from sdk_programs import PROGRAMS, file_text, start
 from wire_bodies import PIXEL
 

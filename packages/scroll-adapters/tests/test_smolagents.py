@@ -12,10 +12,10 @@ pytest.importorskip("smolagents", reason="smolagents is not installed: make test
 from smolagents import ChatMessage, CodeAgent, FinalAnswerTool, MessageRole, Model, tool
 from smolagents.local_python_executor import InterpreterError, LocalPythonExecutor
 
+from scroll_adapters.smolagents import ScrollExecutor
 from scroll_context import SessionOptions
 from scroll_context.errors import BadInput
 from scroll_context.events import Kind
-from scroll_context.hosts.smolagents import ScrollExecutor
 from scroll_context.jail.spec import JailSpec, default_read_only
 from snippets import run_snippet
 

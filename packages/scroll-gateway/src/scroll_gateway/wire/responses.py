@@ -11,22 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from scroll_context.contents import Usage
-from scroll_context.hosts.slices import (
-    decode,
-    encode,
-    field_spans,
-    item_spans,
-    with_field,
-    without_fields,
-)
-from scroll_context.hosts.wire import (
+from scroll_context.messages import Media, Thinking, ToolCall, arguments_text, parsed_arguments
+from scroll_context.session.host import HostMessage, Keep, Replace
+from scroll_gateway.wire.protocol import (
     Action,
     Part,
     Protocol,
     ReplyEvents,
     WireReply,
-    arguments,
-    arguments_text,
     count,
     edited_content,
     longer_content,
@@ -34,8 +26,14 @@ from scroll_context.hosts.wire import (
     media_of_url,
     text_block,
 )
-from scroll_context.messages import Media, Thinking, ToolCall
-from scroll_context.session.host import HostMessage, Keep, Replace
+from scroll_gateway.wire.slices import (
+    decode,
+    encode,
+    field_spans,
+    item_spans,
+    with_field,
+    without_fields,
+)
 
 SERVER_STATE = ("previous_response_id", "conversation", "prompt")
 """Fields of a request whose conversation, or a part of it, is kept by the provider."""
@@ -222,7 +220,7 @@ def _call(item: Mapping[str, Any]) -> ToolCall:
     server = item.get("namespace") or ""
     if server.startswith("mcp__"):
         name = f"{server}__{name}"
-    return ToolCall(item["call_id"], name, arguments(raw))
+    return ToolCall(item["call_id"], name, parsed_arguments(raw))
 
 
 def _edited_reply(items: Sequence[bytes], action: Action) -> list[bytes]:

@@ -37,8 +37,14 @@ from agentscope.tool import ToolBase, ToolChunk, ToolResponse
 
 from scroll_context.contents import Usage
 from scroll_context.hosts.adapter import HostAdapter, is_overflow_error, media_of_base64
-from scroll_context.hosts.wire import arguments, arguments_text
-from scroll_context.messages import Media, Thinking, ToolCall, ToolSpec
+from scroll_context.messages import (
+    Media,
+    Thinking,
+    ToolCall,
+    ToolSpec,
+    arguments_text,
+    parsed_arguments,
+)
 from scroll_context.models.protocol import Reply
 from scroll_context.session.host import Drop, HostMessage, Insert, Keep, Layout, Replace
 
@@ -66,7 +72,7 @@ class ScrollMiddleware(HostAdapter, MiddlewareBase):
             async for chunk in next_handler(**input_kwargs):
                 yield chunk
             return
-        text = await self.aanswer(call.name, arguments(call.input), call.id)
+        text = await self.aanswer(call.name, parsed_arguments(call.input), call.id)
         block = TextBlock(text=text)
         yield ToolChunk(content=[block], state=ToolResultState.SUCCESS)
         yield ToolResponse(content=[block], id=call.id)
@@ -215,7 +221,7 @@ def reply(response: ChatResponse) -> Reply:
 
 def _reply(blocks: Sequence[Any], usage: Usage | None = None) -> Reply:
     calls = [
-        ToolCall(block.id, block.name, arguments(block.input))
+        ToolCall(block.id, block.name, parsed_arguments(block.input))
         for block in blocks
         if isinstance(block, ToolCallBlock)
     ]

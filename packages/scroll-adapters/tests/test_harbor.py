@@ -18,10 +18,10 @@ from harbor.models.trial.config import (
 )
 from harbor.trial.trial import Trial
 
+from scroll_adapters.harbor import ScrollAgent
 from scroll_context import exec_cell
 from scroll_context.errors import BadInput
 from scroll_context.events import Kind
-from scroll_context.hosts.harbor import ScrollAgent
 from scroll_context.store import Store
 from snippets import DOCS
 

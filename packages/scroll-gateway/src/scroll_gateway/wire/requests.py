@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from scroll_context.hosts.slices import (
+from scroll_context.session.host import HostMessage
+from scroll_gateway.wire.protocol import Action, Part, Protocol, WireMessage
+from scroll_gateway.wire.slices import (
     Span,
     UnreadableBody,
     after_comma,
@@ -20,8 +22,6 @@ from scroll_context.hosts.slices import (
     field_spans,
     item_spans,
 )
-from scroll_context.hosts.wire import Action, Part, Protocol, WireMessage
-from scroll_context.session.host import HostMessage
 
 
 class Edit(NamedTuple):
