@@ -25,6 +25,8 @@ PROTOCOLS: dict[str, Protocol] = {
     "chat": Chat(),
     "responses": Responses(),
 }
+# An index and a notice have a heading, so they are never blank, which providers would refuse.
+inserted_texts = st.text(min_size=1, max_size=9).filter(str.strip)
 every_protocol = pytest.mark.parametrize("name", sorted(PROTOCOLS))
 
 
@@ -44,9 +46,7 @@ def layouts(draw: st.DrawFn, messages: list[HostMessage]) -> Layout:
     items: list[Item] = []
     for number, message in enumerate(messages):
         if draw(st.integers(0, 6)) == 0:
-            items.append(
-                Insert(draw(st.text(min_size=1, max_size=9)), is_index=draw(st.booleans()))
-            )
+            items.append(Insert(draw(inserted_texts), is_index=draw(st.booleans())))
         is_last = number + 1 == len(messages)
         choice = 0 if is_last or message.role == "system" else draw(st.integers(0, 4))
         if choice <= 1:
