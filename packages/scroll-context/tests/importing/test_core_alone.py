@@ -40,6 +40,7 @@ def test_messages_are_imported(tmp_path: Path) -> None:
         ("notes.md", "# Notes\n\nhello"),
         ("chat.txt", "[01.02.26, 10:00] Ada: hi"),
         ("session.jsonl", json.dumps(CLAUDE)),
+        ("langchain.jsonl", '{"type": "human", "content": "hi"}'),
         ("history.db", "SQLite format 3\x00"),
     ],
 )

@@ -26,13 +26,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from scroll_assistants.importers.records import Format, placed
-from scroll_context.errors import BadInput
-from scroll_context.importing import records
-from scroll_context.importing.plain_files import is_plain_file, is_plain_folder, read_plain
-from scroll_context.importing.records import (
+from scroll_assistants.importers.read_plain import read_plain
+from scroll_assistants.importers.records import (
     BRANCH,
     DOCUMENT,
+    Format,
+    fields,
+    identifier,
+    objects,
+    placed,
+)
+from scroll_assistants.importers.shapes import call
+from scroll_context.errors import BadInput
+from scroll_context.importing import records
+from scroll_context.importing.plain_files import is_plain_file, is_plain_folder
+from scroll_context.importing.records import (
     MALFORMED,
     META,
     THINKING,
@@ -41,7 +49,6 @@ from scroll_context.importing.records import (
     RawMessage,
     fingerprint,
 )
-from scroll_context.importing.shapes import call
 from scroll_context.importing.text_files import document, not_json, text_lines, whole_text
 from scroll_context.origin import SPEAKER
 from scroll_context.text.json_bounds import bounded_loads
@@ -57,7 +64,7 @@ def chatgpt(record: RawMessage) -> Iterator[RawMessage]:
     if not isinstance(nodes, dict) or not session:
         raise BadInput("a conversation of ChatGPT needs an id and a mapping")
     title = records.text(conversation, "title")
-    prefix = records.identifier(session)
+    prefix = identifier(session)
     for name, branch in _in_order(nodes, conversation.get("current_node")):
         node = nodes[name]
         source = node.get("message") if isinstance(node, dict) else None
@@ -72,13 +79,13 @@ def chatgpt(record: RawMessage) -> Iterator[RawMessage]:
         about = {field: value for field, value in facts.items() if value}
         metadata = source.get("metadata")
         if isinstance(metadata, dict):
-            about |= records.fields(metadata, model="model_slug")
+            about |= fields(metadata, model="model_slug")
         yield placed(
             record,
             Format.CHATGPT,
             message,
             session=session,
-            key=f"{prefix}:{records.identifier(name)}",
+            key=f"{prefix}:{identifier(name)}",
             time=source.get("create_time") or conversation.get("create_time"),
             about=about,
         )
@@ -298,9 +305,9 @@ def _slack_day(
                 Format.SLACK,
                 _slack_message(message, names, labels.me),
                 session=f"slack/{channel}",
-                key=f"{records.identifier(channel_id)}:{records.identifier(time)}",
+                key=f"{identifier(channel_id)}:{identifier(time)}",
                 time=time,
-                about=records.fields(message, thread="thread_ts", user="user", subtype="subtype"),
+                about=fields(message, thread="thread_ts", user="user", subtype="subtype"),
             )
         except MALFORMED as error:
             yield record.fault(error)
@@ -317,9 +324,9 @@ def _slack_message(
         return f"{match[1]}{match[3] or names.get(match[2], match[2])}"
 
     texts = [html.unescape(_MENTION.sub(mention, records.text(message, "text")))]
-    for file in records.objects(message, "files"):
+    for file in objects(message, "files"):
         texts.append(f"[file: {records.text(file, 'name') or records.text(file, 'id')}]")
-    for attachment in records.objects(message, "attachments"):
+    for attachment in objects(message, "attachments"):
         text = records.text(attachment, "text") or records.text(attachment, "fallback")
         texts.append(html.unescape(text))
     user = records.text(message, "user")

@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scroll_assistants.importers.records import Format, placed
+from scroll_assistants.importers.records import Format, State, fields, identifier, placed
 from scroll_assistants.importers.saved_outputs import complete
 from scroll_assistants.project import task_of
 from scroll_context.errors import BadInput
 from scroll_context.importing import records
-from scroll_context.importing.records import COMPACTION, META, RawMessage, State
+from scroll_context.importing.records import COMPACTION, META, RawMessage
 
 _NOT_TYPED = (
     "isMeta",
@@ -68,7 +68,7 @@ def read_line(record: RawMessage, state: State, path: Path) -> Iterator[RawMessa
         return
     queued = line["attachment"] if kind == "attachment" else {}
     # A queued prompt has the id that it would have in a line of its own.
-    uuid = records.identifier(records.text(queued, "source_uuid") or records.text(line, "uuid"))
+    uuid = identifier(records.text(queued, "source_uuid") or records.text(line, "uuid"))
     if not uuid:
         raise BadInput(f"a line of type {kind} needs a uuid")
     session = records.text(line, "sessionId") or record.labels.session_id
@@ -78,7 +78,7 @@ def read_line(record: RawMessage, state: State, path: Path) -> Iterator[RawMessa
     # Version 1 wrote the work of sub-agents into the transcript of the session that started them.
     agent = records.text(line, "agentId") or ("sidechain" if line.get("isSidechain") else "")
     envelope = line.get("message")
-    about = records.fields(
+    about = fields(
         line,
         uuid="uuid",
         parent="parentUuid",
@@ -90,7 +90,7 @@ def read_line(record: RawMessage, state: State, path: Path) -> Iterator[RawMessa
         sidechain="isSidechain",
     )
     if isinstance(envelope, dict):
-        about |= records.fields(envelope, message_id="id", model="model")
+        about |= fields(envelope, message_id="id", model="model")
     for number, message in enumerate(messages):
         yield placed(
             record,

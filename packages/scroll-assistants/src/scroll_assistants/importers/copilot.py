@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scroll_assistants.importers.records import Format, placed
+from scroll_assistants.importers.records import Format, State, fields, identifier, objects, placed
+from scroll_assistants.importers.shapes import call, result
 from scroll_assistants.project import task_of
 from scroll_context.errors import BadInput
 from scroll_context.importing import records
-from scroll_context.importing.records import COMPACTION, META, THINKING, RawMessage, State
-from scroll_context.importing.shapes import call, result
+from scroll_context.importing.records import COMPACTION, META, THINKING, RawMessage
 
 Message = dict[str, Any]
 
@@ -39,7 +39,7 @@ def read_line(record: RawMessage, state: State, _: Path) -> Iterator[RawMessage]
     messages = _messages(kind, data, is_subagent=bool(agent))
     if not messages:
         return
-    identity = records.identifier(records.text(line, "id"))
+    identity = identifier(records.text(line, "id"))
     if not identity:
         raise BadInput(f"an event of type {kind} needs an id")
     session = state.get("session") or record.labels.session_id
@@ -52,7 +52,7 @@ def read_line(record: RawMessage, state: State, _: Path) -> Iterator[RawMessage]
             key=f"{identity}.{number}" if number else identity,
             task=state.get("task", ""),
             time=line.get("timestamp"),
-            about=state.get("about", {}) | records.fields(data, model="model"),
+            about=state.get("about", {}) | fields(data, model="model"),
             reply_id=data.get("messageId") if kind == "assistant.message" else None,
         )
 
@@ -63,7 +63,7 @@ def _begin(data: dict[str, Any], state: State) -> None:
     session = records.text(data, "sessionId")
     if session:
         state["session"] = session
-        state["about"] = records.fields(data, version="copilotVersion")
+        state["about"] = fields(data, version="copilotVersion")
     if isinstance(context, dict) and "task" not in state:
         state["task"] = task_of(records.text(context, "cwd"))
 
@@ -101,7 +101,7 @@ def _assistant(data: dict[str, Any]) -> list[Message]:
         messages.append({"role": "assistant", "content": thought, "kind": THINKING})
     if data.get("content"):
         messages.append({"role": "assistant", "content": data["content"]})
-    for request in records.objects(data, "toolRequests"):
+    for request in objects(data, "toolRequests"):
         name, call_id = records.text(request, "name"), records.text(request, "toolCallId")
         messages.append(call(name, request.get("arguments") or {}, call_id))
     return messages

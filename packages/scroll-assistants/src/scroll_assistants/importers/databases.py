@@ -17,7 +17,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
-from scroll_assistants.importers.records import Format, placed
+from scroll_assistants.importers.records import Format, fields, identifier, objects, placed
+from scroll_assistants.importers.shapes import call, result
 from scroll_assistants.project import task_of
 from scroll_context.errors import BadInput
 from scroll_context.importing import records
@@ -31,7 +32,6 @@ from scroll_context.importing.records import (
     RawMessage,
     fingerprint,
 )
-from scroll_context.importing.shapes import call, result
 from scroll_context.log.foreign import RESERVED_KINDS
 from scroll_context.text.json_bounds import bounded_loads
 
@@ -272,9 +272,9 @@ def _opencode_placed(session: Row, turns: Iterator[_Turn]) -> Iterator[_Message]
     """Messages with their place in a session."""
     session_id = str(session["id"])
     task = task_of(records.text(session, "directory"))
-    about_session = records.fields(session, title="title", parent="parent_id")
+    about_session = fields(session, title="title", parent="parent_id")
     for turn in turns:
-        key = records.identifier(turn.key)
+        key = identifier(turn.key)
         about = turn.about | about_session
         yield _Message(session_id, key, turn.message, turn.time, task, about)
 
@@ -285,7 +285,7 @@ def _opencode_message(row: Row, parts: list[Row], *, is_last: bool) -> Iterator[
     time = _times(info)
     if is_last and role == "assistant" and not time.get("completed") and not info.get("error"):
         return
-    about = records.fields(info, model="modelID", mode="mode")
+    about = fields(info, model="modelID", mode="mode")
     is_summary = info.get("summary") is True
     for part_row in parts:
         part = _object(part_row["data"])
@@ -312,7 +312,7 @@ def _opencode_entry(row: Row, *, is_last: bool) -> Iterator[_Turn]:
 def _opencode_contents(name: str, kind: str, data: Row) -> Iterator[Keyed]:
     """The messages of a row of the newer table."""
     if kind == "assistant":
-        for number, part in enumerate(records.objects(data, "content")):
+        for number, part in enumerate(objects(data, "content")):
             yield from _opencode_part(f"{name}.{number}", part, "assistant", is_summary=False)
     elif kind == "shell":
         shell = records.text(data, "callID") or records.text(data, "shellID") or name
@@ -325,7 +325,7 @@ def _opencode_contents(name: str, kind: str, data: Row) -> Iterator[Keyed]:
         message: Row = {"role": "user"} if kind == "user" else {"role": "system", "kind": META}
         message["content"] = records.text(data, "text")
         yield name, message
-        for number, file in enumerate(records.objects(data, "files")):
+        for number, file in enumerate(objects(data, "files")):
             yield f"{name}.file.{number}", _file(file, "user")
 
 
@@ -417,10 +417,10 @@ def _updated(value: Any) -> Any:
 
 def _cursor_chat(chat_id: str, value: Any, stored: Row) -> Iterator[_Message]:
     chat = _object(value)
-    headers = records.objects(chat, "fullConversationHeadersOnly")
+    headers = objects(chat, "fullConversationHeadersOnly")
     listed = [records.text(header, "bubbleId") for header in headers]
     bubbles: dict[str, Row] = {}
-    for bubble in records.objects(chat, "conversation"):
+    for bubble in objects(chat, "conversation"):
         bubbles[records.text(bubble, "bubbleId")] = bubble
     for bubble_id in [*listed, *stored]:
         if stored.get(bubble_id) is not None:
@@ -430,7 +430,7 @@ def _cursor_chat(chat_id: str, value: Any, stored: Row) -> Iterator[_Message]:
         order.pop()
     folders = filter(None, map(_folder, bubbles.values()))
     task = task_of(next(folders, "") or _folder(chat))
-    about = records.fields(chat, title="name")
+    about = fields(chat, title="name")
     for bubble_id in order:
         if bubble_id in bubbles:
             bubble = bubbles[bubble_id]
@@ -438,12 +438,12 @@ def _cursor_chat(chat_id: str, value: Any, stored: Row) -> Iterator[_Message]:
 
 
 def _cursor_tabs(value: Any) -> Iterator[_Message]:
-    for tab in records.objects(_object(value), "tabs"):
+    for tab in objects(_object(value), "tabs"):
         chat_id = records.text(tab, "tabId")
         if not chat_id:
             continue
-        about = records.fields(tab, title="chatTitle")
-        for number, bubble in enumerate(records.objects(tab, "bubbles")):
+        about = fields(tab, title="chatTitle")
+        for number, bubble in enumerate(objects(tab, "bubbles")):
             bubble_id = records.text(bubble, "id") or str(number)
             yield from _bubble(chat_id, bubble_id, bubble, tab.get("lastSendTime"), "", about)
 
@@ -452,7 +452,7 @@ def _bubble(
     chat_id: str, bubble_id: str, bubble: Row, chat_time: Any, task: str, about: Row
 ) -> Iterator[_Message]:
     time = bubble.get("createdAt") or bubble.get("timestamp") or chat_time
-    key = f"{records.identifier(chat_id)}:{records.identifier(bubble_id)}"
+    key = f"{identifier(chat_id)}:{identifier(bubble_id)}"
     # If one part cannot be read, the bubble is a fault and none of its parts is imported.
     for ending, message in list(_bubble_messages(bubble, bubble_id)):
         yield _Message(chat_id, key + ending, message, time, task, about)
@@ -509,7 +509,7 @@ def _qwenpaw_row(row: Row, task: str) -> Iterator[_Message]:
     identity = fingerprint(
         [session, own_key, row.get("created_at"), row.get("kind"), row.get("content")]
     ).hex()[:32]
-    about = records.fields(row, agent="agent_id")
+    about = fields(row, agent="agent_id")
     with contextlib.suppress(BadInput):
         about |= {"metadata": _object(row.get("metadata"))}
     if records.text(row, "kind") == "tool_result":

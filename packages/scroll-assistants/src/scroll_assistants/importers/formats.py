@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from scroll_assistants.importers import chats, databases, saved_outputs, transcripts
 from scroll_assistants.importers.records import Format
+from scroll_assistants.importers.shapes import common_shape
 from scroll_assistants.project import CLOSING, OPENING, task_of
 from scroll_context.errors import BadInput
 from scroll_context.importing import text_files
@@ -158,7 +159,7 @@ def _transcript(name: Format) -> Reader:
     def read(path: Path, labels: Labels, position: Position | None) -> Iterator[RawMessage | Fault]:
         state = position.state if position else {}
         if name is Format.GEMINI and is_one_value(path):
-            values = text_files.whole_value(path, labels)
+            values = text_files.values(path, labels, "session")
         else:
             values = json_lines(path, labels, position)
         return _by_value(values, lambda record: read_line(record, state, path))
@@ -220,7 +221,8 @@ def _cursor_agent(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
             continue
         is_mark = isinstance(record.value, dict) and "role" not in record.value
         if not is_mark:
-            yield record
+            value, shape = common_shape(record.value) or (record.value, "")
+            yield replace(record, value=value, shape=shape)
 
 
 def _chatgpt(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:

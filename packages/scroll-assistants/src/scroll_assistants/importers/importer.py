@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from scroll_assistants.importers import formats
 from scroll_assistants.importers.capture import capture_all, installed
 from scroll_assistants.importers.chats import slack_root
 from scroll_assistants.importers.records import Format
 from scroll_assistants.importers.saved_outputs import FOLDER
+from scroll_assistants.importers.shapes import common_shape
 from scroll_context.events import Progress
 from scroll_context.importing.layouts import InstalledHistory, Layout, Sample
 from scroll_context.importing.records import ImportReport
@@ -33,6 +35,9 @@ class AssistantImporter:
             if parent.name == FOLDER and transcript.is_file():
                 return True
         return False
+
+    def common_shape(self, value: Any) -> tuple[Any, str] | None:
+        return common_shape(value)
 
     def installed(self) -> list[InstalledHistory]:
         return installed()

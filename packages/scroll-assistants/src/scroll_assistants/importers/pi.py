@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scroll_assistants.importers.records import Format, placed
+from scroll_assistants.importers.records import Format, State, fields, identifier, placed
+from scroll_assistants.importers.shapes import result
 from scroll_assistants.project import task_of
 from scroll_context.errors import BadInput
 from scroll_context.importing import records
-from scroll_context.importing.records import COMPACTION, META, RawMessage, State, fingerprint
-from scroll_context.importing.shapes import result
+from scroll_context.importing.records import COMPACTION, META, RawMessage, fingerprint
 
 _SUMMARIES = ("compaction", "branch_summary", "compactionSummary", "branchSummary")
 
@@ -32,25 +32,25 @@ def read_line(record: RawMessage, state: State, _: Path) -> Iterator[RawMessage]
     if kind == "session":
         folder = records.text(line, "cwd")
         state |= {"session": records.text(line, "id"), "task": task_of(folder)}
-        state["about"] = records.fields(line, parent_session="parentSession")
+        state["about"] = fields(line, parent_session="parentSession")
         return
     message = _message(kind, line)
     if message is None:
         return
     session = state.get("session") or record.labels.session_id
-    entry = records.identifier(records.text(line, "id")) or fingerprint(line).hex()[:32]
-    about = state.get("about", {}) | records.fields(line, id="id", parent="parentId")
+    entry = identifier(records.text(line, "id")) or fingerprint(line).hex()[:32]
+    about = state.get("about", {}) | fields(line, id="id", parent="parentId")
     envelope = line.get("message")
     reply_id = None
     if isinstance(envelope, dict):
-        about |= records.fields(envelope, model="model", provider="provider")
+        about |= fields(envelope, model="model", provider="provider")
         reply_id = envelope.get("responseId")
     yield placed(
         record,
         Format.PI,
         message,
         session=session,
-        key=f"{records.identifier(session)}:{entry}",
+        key=f"{identifier(session)}:{entry}",
         task=state.get("task", ""),
         time=line.get("timestamp"),
         about=about,

@@ -24,20 +24,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scroll_assistants.importers import claude_code, copilot, pi
-from scroll_assistants.importers.records import Format, placed
+from scroll_assistants.importers.read_plain import read_plain
+from scroll_assistants.importers.records import Format, State, fields, identifier, objects, placed
+from scroll_assistants.importers.shapes import call, response_item, result
 from scroll_assistants.project import task_of
 from scroll_context.errors import BadInput
 from scroll_context.importing import records
-from scroll_context.importing.plain_files import read_plain
-from scroll_context.importing.records import (
-    COMPACTION,
-    META,
-    THINKING,
-    RawMessage,
-    State,
-    fingerprint,
-)
-from scroll_context.importing.shapes import call, response_item, result
+from scroll_context.importing.records import COMPACTION, META, THINKING, RawMessage, fingerprint
 
 LineReader = Callable[[RawMessage, State, Path], Iterator[RawMessage]]
 """Yields the messages of a line and may change the state, which is {} before the first line."""
@@ -124,7 +117,7 @@ def _codex(record: RawMessage, state: State, _: Path) -> Iterator[RawMessage]:
         task=state.get("task", ""),
         time=line.get("timestamp"),
         about=state.get("about"),
-        key=f"{records.identifier(session)}:{identity}.{seen[identity]}",
+        key=f"{identifier(session)}:{identity}.{seen[identity]}",
     )
 
 
@@ -156,9 +149,9 @@ def _begin_rollout(meta: dict[str, Any], state: State) -> None:
         return
     source = meta.get("source")
     git = meta.get("git")
-    about = records.fields(meta, version="cli_version", originator="originator")
+    about = fields(meta, version="cli_version", originator="originator")
     if isinstance(git, dict):
-        about |= records.fields(git, git_branch="branch")
+        about |= fields(git, git_branch="branch")
     state |= {
         "is_subagent": isinstance(source, dict) and "subagent" in source,
         "session": records.text(meta, "id"),
@@ -194,7 +187,7 @@ def _gemini(record: RawMessage, state: State, path: Path) -> Iterator[RawMessage
             Format.GEMINI,
             part.message,
             session=session,
-            key=f"{records.identifier(session)}:{part.key}",
+            key=f"{identifier(session)}:{part.key}",
             task=state.get("task", ""),
             time=part.time,
             about=part.about,
@@ -210,10 +203,10 @@ def _gemini_parts_of_line(line: dict[str, Any], state: State, path: Path) -> Ite
             if "task" not in state:
                 state["task"] = _gemini_task(about, path)
             state.setdefault("time", about.get("startTime"))
-        for message in records.objects(about, "messages"):
+        for message in objects(about, "messages"):
             yield from _gemini_message(message)
     elif "$rewindTo" in line:
-        target = records.identifier(records.text(line, "$rewindTo"))
+        target = identifier(records.text(line, "$rewindTo"))
         text = f"[the user went back to the message {target}: what came after it was taken back]"
         number = state["rewinds"] = state.get("rewinds", 0) + 1
         message = {"role": "system", "content": text, "kind": META}
@@ -238,14 +231,14 @@ def _gemini_message(message: dict[str, Any]) -> Iterator[_GeminiPart]:
     """The thoughts, the text, and the calls with their results of a message."""
     kind = records.text(message, "type")
     time = message.get("timestamp")
-    name = records.identifier(records.text(message, "id"))
+    name = identifier(records.text(message, "id"))
     if not name:
         raise BadInput("a message of Gemini needs an id")
     if kind not in ("user", "gemini", "model"):
         content = _gemini_content(message.get("content"))
         yield _GeminiPart(name, {"role": "system", "content": content, "kind": META}, time)
         return
-    for thought in records.objects(message, "thoughts"):
+    for thought in objects(message, "thoughts"):
         text = records.text(thought, "description")
         if text:
             subject = records.text(thought, "subject")
@@ -259,8 +252,8 @@ def _gemini_message(message: dict[str, Any]) -> Iterator[_GeminiPart]:
         if role == "user" and isinstance(content, str) and content.startswith("<session_context>"):
             turn["kind"] = META
         key = f"{name}.{fingerprint(content).hex()[:12]}"
-        yield _GeminiPart(key, turn, time, records.fields(message, model="model"))
-    for tool_call in records.objects(message, "toolCalls"):
+        yield _GeminiPart(key, turn, time, fields(message, model="model"))
+    for tool_call in objects(message, "toolCalls"):
         yield from _gemini_call(tool_call, name, time)
 
 
@@ -277,7 +270,7 @@ def _gemini_call(tool_call: dict[str, Any], name: str, time: Any) -> Iterator[_G
     if not tool:
         raise BadInput("a tool call of Gemini needs a name")
     call_id = records.text(tool_call, "id") or f"{name}.{tool}"
-    key = f"{name}.{records.identifier(call_id)}"
+    key = f"{name}.{identifier(call_id)}"
     yield _GeminiPart(f"{key}.call", call(tool, tool_call.get("args") or {}, call_id), time)
     if tool_call.get("result") is not None:
         output = _gemini_content(tool_call["result"])
@@ -336,11 +329,11 @@ def _qwen_code(record: RawMessage, state: State, _: Path) -> Iterator[RawMessage
     messages = _qwen_messages(line)
     if not messages:
         return
-    uuid = records.identifier(records.text(line, "uuid"))
+    uuid = identifier(records.text(line, "uuid"))
     if not uuid:
         raise BadInput("a line of Qwen Code needs a uuid")
     state.setdefault("task", task_of(records.text(line, "cwd")))
-    about = records.fields(line, uuid="uuid", parent="parentUuid", version="version", model="model")
+    about = fields(line, uuid="uuid", parent="parentUuid", version="version", model="model")
     for number, message in enumerate(messages):
         yield placed(
             record,
@@ -364,7 +357,7 @@ def _qwen_messages(line: dict[str, Any]) -> list[dict[str, Any]]:
         return []
     messages: list[dict[str, Any]] = []
     spoken: list[dict[str, Any]] = []
-    for part in records.objects(message, "parts"):
+    for part in objects(message, "parts"):
         tool_call = part.get("functionCall")
         response = part.get("functionResponse")
         if part.get("thought"):

@@ -5,7 +5,7 @@
     report = import_file(store, "chat.jsonl", agent_id="helper")
 
 `sources` finds the files that a path stands for, `layouts` recognises how each is laid out and has
-the table of layouts, `text_files` reads lines and JSON, `messages` turns a message of any shape
-into drafts, `records` has the values that pass between them, and `run` appends. Installed packages
-add layouts through the entry-point group `scroll_context.importers`.
+the table of layouts, `text_files` reads lines and JSON, `messages` turns a message into drafts,
+`records` has the values that pass between them, and `run` appends. Installed packages add layouts,
+and other shapes of messages, through the entry-point group `scroll_context.importers`.
 """

@@ -8,10 +8,9 @@ time to import it.
 """
 
 import functools
-import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +20,6 @@ from scroll_context.events import Progress
 from scroll_context.importing import records, text_files
 from scroll_context.importing.messages import SourceKeys, pieces
 from scroll_context.importing.records import Fault, Imported, ImportReport, Labels, RawMessage
-from scroll_context.importing.shapes import as_message
 from scroll_context.importing.text_files import Line, Position, document, text_lines
 from scroll_context.log.foreign import Piece, check_foreign
 from scroll_context.plugins import entry_points, how_to_install
@@ -101,8 +99,9 @@ class Sample(msgspec.Struct, frozen=True):
     suffix: str
     lines: list[Line | Fault]
     is_database: bool = False
-    # Whether the first line is a JSON value.
+    # Whether the first line is a JSON value, and that value.
     is_json: bool = False
+    first: Any = None
     # Whether the file seems to be one JSON value.
     is_document: bool = False
 
@@ -120,6 +119,12 @@ class Importer(Protocol):
 
     def is_attachment(self, folder: Path, file: Path) -> bool:
         """Whether a file of an unpacked archive belongs to another file of it."""
+
+    def common_shape(self, value: Any) -> tuple[Any, str] | None:
+        """A message or a conversation in the shape that messages.py reads, and the name of its own
+        shape; None for a value that it does not know. A conversation is a list of messages, or an
+        object with `messages`.
+        """
 
     def installed(self) -> list[InstalledHistory]:
         """The histories on this machine."""
@@ -170,7 +175,7 @@ def detect(path: Path, suffix: str = "") -> Layout:
     other importer is installed.
     """
     sample = _sample(path, suffix.lower())
-    if _is_export(sample):
+    if isinstance(sample.first, dict) and "scroll_export" in sample.first:
         return EXPORT
     for importer in importers():
         layout = importer.recognise(sample)
@@ -191,13 +196,13 @@ def _sample(path: Path, suffix: str) -> Sample:
     if not lines or isinstance(lines[0], Fault):
         return Sample(path, suffix, lines)
     try:
-        document(lines[0].text)
+        first = document(lines[0].text)
     except (ValueError, RecursionError):
         # A document breaks between tokens; a line of JSONL that was cut, hardly ever just there.
         is_document = lines[0].text.endswith(("[", "{", ",", ":"))
         return Sample(path, suffix, lines, is_document=is_document)
     is_document = len(lines) == 1 and suffix not in _LINE_SUFFIXES
-    return Sample(path, suffix, lines, is_json=True, is_document=is_document)
+    return Sample(path, suffix, lines, is_json=True, first=first, is_document=is_document)
 
 
 def _first_lines(path: Path) -> list[Line | Fault]:
@@ -212,27 +217,30 @@ def _first_lines(path: Path) -> list[Line | Fault]:
     return lines
 
 
-def _is_export(sample: Sample) -> bool:
-    if not sample.is_json or isinstance(sample.lines[0], Fault):
-        return False
-    value = document(sample.lines[0].text)
-    return isinstance(value, dict) and "scroll_export" in value
-
-
 def _may_be_json(sample: Sample) -> bool:
     if sample.is_database or sample.path.is_dir():
         return False
     if not sample.lines or isinstance(sample.lines[0], Fault):
         return True
-    return sample.is_json or re.match(r"[\[{]", sample.lines[0].text) is not None
+    return sample.is_json or sample.lines[0].text.startswith(("[", "{"))
 
 
 def _json_lines(path: Path, labels: Labels, _: Position | None) -> Iterator[RawMessage | Fault]:
-    return text_files.messages_in_lines(path, labels)
+    lines = text_files.json_lines(path, labels, may_grow=False)
+    return text_files.messages(lines, common_shape)
 
 
 def _json_document(path: Path, labels: Labels, _: Position | None) -> Iterator[RawMessage | Fault]:
-    return text_files.messages_in_document(path, labels)
+    return text_files.messages(text_files.values(path, labels, "message"), common_shape)
+
+
+def common_shape(value: Any) -> tuple[Any, str]:
+    """A message or a conversation in the common shape, and the name of the shape that it had."""
+    for importer in importers():
+        translated = importer.common_shape(value)
+        if translated is not None:
+            return translated
+    return value, ""
 
 
 def _export(_path: Path, _labels: Labels, _: Position | None) -> Iterator[RawMessage | Fault]:
@@ -281,25 +289,18 @@ def _message(
 ) -> Imported:
     if not isinstance(raw.value, dict):
         raise BadInput(f"expected a message (a JSON object), found {type(raw.value).__name__}")
-    message, shape = raw.value, ""
-    if not raw.key:
-        message, shape = as_message(raw.value)
-    if shape:
-        raw = replace(raw, value=message)
-    session = records.text(message, "session_id") or raw.labels.session_id
-    key = raw.key or keys.key(session, message)
+    session = records.text(raw.value, "session_id") or raw.labels.session_id
+    key = raw.key or keys.key(session, raw.value)
     tool_names = tools.setdefault(session, {})
     number = renamed(session) if renamed else None
-    if number is None:
-        events = pieces(raw, key, tool_names)
-    else:
-        events = pieces(raw, f"{key}~{number}", tool_names)
+    events = pieces(raw, key if number is None else f"{key}~{number}", tool_names)
+    if number is not None:
         events = tuple(_in_session(piece, f"{session}-{number}") for piece in events)
     for piece in events:
         check_foreign(piece.draft)
     if raw.key:
         events = layout.mark_echoes(events)
-    return Imported(raw.line, session, key, events, raw.offset, shape, raw.is_last)
+    return Imported(raw.line, session, key, events, raw.offset, raw.shape, raw.is_last)
 
 
 def _in_session(piece: Piece, session_id: str) -> Piece:

@@ -22,7 +22,7 @@ first message of that session that is not a system prompt. So
 No key depends on a line number or on a position in a list. This module only parses: it reads no
 file, and an attachment travels beside its draft until it can be stored.
 
-Other shapes are turned into the common one first (shapes.py).
+Other shapes are turned into the common one first, by installed packages (layouts.py).
 """
 
 import collections

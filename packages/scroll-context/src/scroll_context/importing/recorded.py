@@ -15,7 +15,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from scroll_context.contents import media_of
 from scroll_context.errors import PayloadDamaged, PayloadMissing
@@ -148,8 +147,3 @@ def _identity(piece: Piece) -> str:
     if piece.attachment is not None:
         return hashlib.sha256(piece.attachment.body).hexdigest()
     return text_id(piece.draft.content)
-
-
-def metadata_of_reply(reply_id: Any) -> dict[str, str]:
-    """Metadata that names the reply that a captured message is part of."""
-    return {REPLY_ID: reply_id} if isinstance(reply_id, str) and reply_id else {}

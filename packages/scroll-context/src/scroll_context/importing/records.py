@@ -22,24 +22,15 @@ from scroll_context.log.foreign import Piece
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
-THINKING, META, COMPACTION, BRANCH, DOCUMENT = (
-    "thinking",
-    "meta",
-    "compaction",
-    "branch",
-    "document",
-)
+THINKING = "thinking"
+META = "meta"
+COMPACTION = "compaction"
 """Kinds of messages outside the conversation: a model's reasoning, messages from a program to a
-model, a summary that replaced the past, turns that were taken back, and pieces of a text that is
-not a conversation."""
+model, and a summary that replaced the past."""
 
 
 LISTED = 20
 """How many faults of a file a report lists; the others are only counted."""
-
-State = dict[str, Any]
-"""A transcript reader's memory of earlier lines, as JSON; {} at the start of a file."""
-
 
 MALFORMED = (
     BadInput,
@@ -115,6 +106,10 @@ class RawMessage(msgspec.Struct, frozen=True):
     key: str = ""
     # Whether it is the last message of its line.
     is_last: bool = True
+    # The name of the shape that it had before it was put into the common one.
+    shape: str = ""
+    # The lines of the messages in it, where they are known; None unless it is a complete file.
+    message_lines: tuple[int, ...] | None = None
 
     def fault(self, error: Exception) -> Fault:
         if isinstance(error, BadInput):
@@ -177,7 +172,6 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
 
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(?:;.*)?", re.ASCII)
 _DATA_URL = re.compile(r"data:([^,;]*)((?:;[^,;]*)*),", re.ASCII)
-_ID = re.compile(r"[\w.-]{1,128}", re.ASCII)
 _EPOCH_TEXT = re.compile(r"\d{9,19}(?:\.\d+)?", re.ASCII)
 
 
@@ -192,7 +186,7 @@ def text(message: dict[str, Any], field: str) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):
-        raise BadInput(f"{field} must be text, not {_kind_of(value)}")
+        raise BadInput(f"{field} must be text, not {kind_of(value)}")
     return _storable(value, field)
 
 
@@ -211,7 +205,7 @@ def number(message: dict[str, Any], field: str) -> int | None:
         value = int(value)
     is_number = isinstance(value, int) and not isinstance(value, bool)
     if not is_number or not -(1 << 63) <= value < 1 << 63:
-        raise BadInput(f"{field} must be a whole number, not {_kind_of(value)}")
+        raise BadInput(f"{field} must be a whole number, not {kind_of(value)}")
     return value
 
 
@@ -256,14 +250,6 @@ def _iso(value: Any) -> str:
     return dt.datetime.fromtimestamp(value, dt.UTC).isoformat()
 
 
-def objects(message: dict[str, Any], field: str) -> list[dict[str, Any]]:
-    """The objects of a list; other values in it are left out."""
-    value = message.get(field)
-    if value is not None and not isinstance(value, list):
-        raise BadInput(f"{field} must be a list, not {_kind_of(value)}")
-    return [item for item in value or () if isinstance(item, dict)]
-
-
 def data_url(url: str) -> tuple[str, bytes] | None:
     """Media type and body of a `data:` URL in base64; None for any other address."""
     match = _DATA_URL.match(url)
@@ -275,7 +261,7 @@ def data_url(url: str) -> tuple[str, bytes] | None:
 def body(encoded: Any) -> bytes:
     """The bytes of a base64 text; line breaks in it are allowed."""
     if not isinstance(encoded, str):
-        raise BadInput(f"base64 data must be text, not {_kind_of(encoded)}")
+        raise BadInput(f"base64 data must be text, not {kind_of(encoded)}")
     try:
         return base64.b64decode("".join(encoded.split()), validate=True)
     except (binascii.Error, ValueError) as error:
@@ -288,7 +274,8 @@ def media_type(value: Any) -> str:
     return value
 
 
-def _kind_of(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """What a value is, in words, and how it begins."""
     names = {
         dict: "an object",
         list: "a list",
@@ -298,22 +285,6 @@ def _kind_of(value: Any) -> str:
         int: "a number",
     }
     return f"{names.get(type(value), type(value).__name__)}: {str(value)[:40]!r}"
-
-
-def identifier(name: str) -> str:
-    """An id that can be part of a source key. One of another shape is replaced by its hash."""
-    if not name or _ID.fullmatch(name):
-        return name
-    return hashlib.sha256(_storable(name, "id").encode()).hexdigest()[:32]
-
-
-def fields(value: dict[str, Any], **names: str) -> dict[str, Any]:
-    """Some fields of a record, under plain names; fields without a value are left out."""
-    return {
-        name: value[field]
-        for name, field in names.items()
-        if value.get(field) not in (None, "", False)
-    }
 
 
 def json_text(value: Any) -> str:

@@ -16,6 +16,7 @@ import tempfile
 import zipfile
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -140,26 +141,29 @@ def files_of(path: Path) -> list[Path]:
     if any(importer.recognise_folder(path) for importer in importers()):
         return [path]
     suffixes = _READ.union(_PACKED)
-    files = []
-    for file in sorted(plain_files_below(path)):
-        is_hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
-        if not is_hidden and file.suffix.lower() in suffixes and file.stat().st_size:
-            files.append(file)
+    files = [file for file in _visible_files(path) if file.suffix.lower() in suffixes]
     if not files:
         kinds = ", ".join(sorted(suffixes))
         raise BadInput(f"{path}: there is no file in it that could hold messages ({kinds})")
     return files
 
 
+def _visible_files(folder: Path) -> Iterator[Path]:
+    """The files below a folder that have a content and are not hidden, in order."""
+    for file in sorted(plain_files_below(folder)):
+        names = file.relative_to(folder).parts
+        is_hidden = any(name.startswith((".", "__MACOSX")) for name in names)
+        if not is_hidden and file.stat().st_size:
+            yield file
+
+
 def _parts_in(folder: Path, name: str, layout: Layout | None) -> list[Part]:
     parts: list[Part] = []
-    for file in sorted(plain_files_below(folder)):
+    for file in _visible_files(folder):
         inside = file.relative_to(folder)
-        is_hidden = any(part.startswith((".", "__MACOSX")) for part in inside.parts)
         is_other_kind = layout is None and inside.suffix.lower() not in _READ
-        if is_hidden or is_other_kind or not file.stat().st_size:
-            continue
-        if any(importer.is_attachment(folder, inside) for importer in importers()):
+        is_attachment = any(importer.is_attachment(folder, inside) for importer in importers())
+        if is_other_kind or is_attachment:
             continue
         # A database of another program is refused; the rest of the archive is read.
         with contextlib.suppress(BadInput):

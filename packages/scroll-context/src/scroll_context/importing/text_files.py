@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -24,7 +24,6 @@ from msgspec.structs import replace
 from scroll_context.importing import records
 from scroll_context.importing.messages import is_prompt
 from scroll_context.importing.records import Fault, Labels, RawMessage, fingerprint
-from scroll_context.importing.shapes import messages_in
 from scroll_context.text.json_bounds import TooManyValues, bounded_loads, most_in_document
 
 _MARKS = (
@@ -39,10 +38,6 @@ _MARKS = (
 
 decode = json.JSONDecoder().raw_decode
 _SPACE = re.compile(r"[ \t\r\n]*")
-T = TypeVar("T")
-
-Placed = tuple[int, Any]
-"""The line that a value begins at, and the value."""
 
 
 class Position(msgspec.Struct):
@@ -223,21 +218,35 @@ def _behind_space(content: str, at: int) -> int:
     return _SPACE.match(content, at).end()  # type: ignore[union-attr]
 
 
-def with_lines(content: str) -> Placed | list[Placed]:
-    """The elements of a JSON list, each with its line; or the only value with its line.
+def values(path: Path, labels: Labels, what: str) -> Iterator[RawMessage | Fault]:
+    """The values of a JSON list, each with its line, or the only value.
 
-    The `messages` of that value have their lines too. The json module reports the places of
-    mistakes, and not of values, so these are searched for afterwards.
+    `what` names a value of the list in messages, as in "message 3". The json module reports the
+    places of mistakes, and not of values, so these are searched for afterwards.
     """
-    value = document(content) if content.strip() else []
+    content = whole_text(path)
+    if isinstance(content, Fault):
+        yield content
+        return
+    if not content.strip():
+        return
+    try:
+        value = document(content)
+    except (ValueError, RecursionError) as error:
+        yield Fault(getattr(error, "lineno", 1), not_json(error))
+        return
     start = _behind_space(content, 0)
     if isinstance(value, list):
-        return list(zip(_lines(content, start), value, strict=True)) if value else []
-    messages = value.get("messages") if isinstance(value, dict) else None
-    if isinstance(messages, list):
-        at = [at for name, _, at in items(content, start) if name == "messages"][-1]
-        value["messages"] = list(zip(_lines(content, at), messages, strict=True))
-    return content.count("\n", 0, start) + 1, value
+        places = zip(_lines(content, start), value, strict=True)
+        for number, (line, item) in enumerate(places, 1):
+            yield RawMessage(line, item, labels, f"{what} {number}")
+        return
+    message_lines: tuple[int, ...] = ()
+    if isinstance(value, dict) and isinstance(value.get("messages"), list):
+        starts = [at for name, _, at in items(content, start) if name == "messages"]
+        message_lines = tuple(_lines(content, starts[-1]))
+    first_line = content.count("\n", 0, start) + 1
+    yield RawMessage(first_line, value, labels, message_lines=message_lines)
 
 
 def _lines(content: str, container: int) -> Iterator[int]:
@@ -252,126 +261,89 @@ def _lines(content: str, container: int) -> Iterator[int]:
 
 _NAMES_OF_A_SESSION = ("session_id", "conversation_id", "id")
 
-
-def values(path: Path, labels: Labels, what: str) -> Iterator[RawMessage | Fault]:
-    """The values of a JSON list, each with its line, or the only value.
-
-    `what` names a value of the list in messages, as in "message 3".
-    """
-    top = _parsed(path, with_lines)
-    if isinstance(top, Fault):
-        yield top
-    elif isinstance(top, tuple):
-        yield RawMessage(*top, labels)
-    else:
-        for number, (line, value) in enumerate(top, 1):
-            yield RawMessage(line, value, labels, f"{what} {number}")
+CommonShape = Callable[[Any], tuple[Any, str]]
+"""Gives a message or a conversation in the common shape, and the name of the shape that it had; ""
+for the common one."""
 
 
-def whole_value(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
-    """The only value of a JSON document."""
-    value = _parsed(path, document)
-    yield value if isinstance(value, Fault) else RawMessage(1, value, labels)
-
-
-def _parsed(path: Path, parse: Callable[[str], T]) -> T | Fault:
-    content = whole_text(path)
-    if isinstance(content, Fault):
-        return content
-    try:
-        return parse(content)
-    except (ValueError, RecursionError) as error:
-        return Fault(getattr(error, "lineno", 1), not_json(error))
-
-
-def messages_in_lines(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
-    """JSONL: each line is a message or a conversation."""
+def messages(
+    file_values: Iterator[RawMessage | Fault], common_shape: CommonShape
+) -> Iterator[RawMessage | Fault]:
+    """The messages in the values of a file: each is a message, a conversation, or a list."""
     names_so_far: Counter[str] = Counter()
-    for raw in json_lines(path, labels, may_grow=False):
-        if isinstance(raw, Fault):
-            yield raw
-        else:
-            yield from _messages(raw, names_so_far)
-
-
-def messages_in_document(path: Path, labels: Labels) -> Iterator[RawMessage | Fault]:
-    """One JSON value: a message, a conversation, or a list of either."""
-    names_so_far: Counter[str] = Counter()
-    for raw in values(path, labels, "message"):
-        if isinstance(raw, Fault):
+    for value in file_values:
+        raw = _in_common_shape(value, common_shape)
+        if isinstance(raw, Fault) or not _is_conversation(raw.value):
             yield raw
             continue
-        is_only = not raw.where
-        placed = raw.value.get("messages") if is_only and isinstance(raw.value, dict) else None
-        if isinstance(placed, list):
-            if "role" not in raw.value:
-                fields = {name: value for name, value in raw.value.items() if name != "messages"}
-                yield from _conversation(raw, fields, placed, None)
-                continue
-            # It is a message with a field of that name.
-            messages = [message for _, message in placed]
-            raw = replace(raw, value={**raw.value, "messages": messages})
-        yield from _messages(raw, None if is_only else names_so_far)
+        for message in _conversation(raw, names_so_far):
+            yield _in_common_shape(message, common_shape)
 
 
-def _messages(raw: RawMessage, names_so_far: Counter[str] | None) -> Iterator[RawMessage | Fault]:
-    """The message that a value is, or those of the conversation that it is."""
+def _in_common_shape(raw: RawMessage | Fault, common_shape: CommonShape) -> RawMessage | Fault:
+    if isinstance(raw, Fault):
+        return raw
     try:
-        conversation = messages_in(raw.value)
+        value, shape = common_shape(raw.value)
     except records.MALFORMED as error:
-        yield raw.fault(error)
-        return
-    if conversation is None:
-        yield raw
-    else:
-        fields, messages = conversation
-        placed = [(raw.line, message) for message in messages]
-        yield from _conversation(raw, fields, placed, names_so_far)
+        return raw.fault(error)
+    return raw if value is raw.value else replace(raw, value=value, shape=shape)
 
 
-def _conversation(
-    raw: RawMessage,
-    fields: dict[str, Any],
-    messages: list[Placed],
-    names_so_far: Counter[str] | None,
-) -> Iterator[RawMessage | Fault]:
-    """The messages of one conversation, whose other fields are `fields`.
+def _is_conversation(value: Any) -> bool:
+    if isinstance(value, list):
+        return True
+    if not isinstance(value, dict) or "role" in value:
+        return False
+    return isinstance(value.get("messages"), list)
 
-    `names_so_far` counts the names of conversations in the file. Without it, the file is this
-    conversation, and an unnamed conversation gets the name of the file.
+
+def _conversation(raw: RawMessage, names_so_far: Counter[str]) -> Iterator[RawMessage | Fault]:
+    """The messages of one conversation. Its other fields are recorded with the first message.
+
+    `names_so_far` counts the names of conversations in the file. A conversation that is the
+    complete file gets the name of the file.
     """
-    labels = raw.labels
+    fields: dict[str, Any] = {} if isinstance(raw.value, list) else dict(raw.value)
+    messages = fields.pop("messages", raw.value)
+    lines = raw.message_lines or [raw.line] * len(messages)
     system = fields.pop("system", None)
     if system is not None:
-        messages = [(raw.line, {"role": "system", "content": system}), *messages]
+        messages = [{"role": "system", "content": system}, *messages]
+        lines = [raw.line, *lines]
     try:
-        names = (records.text(fields, name) for name in _NAMES_OF_A_SESSION)
-        session_id = next(filter(None, names), "")
-        if not session_id:
-            session_id = labels.session_id
-            if names_so_far is not None:
-                session_id = _name(messages, session_id, names_so_far)
-        labels = Labels(
-            session_id=session_id,
-            agent_id=records.text(fields, "agent_id") or labels.agent_id,
-            task_id=records.text(fields, "task_id") or labels.task_id,
-            kind=records.text(fields, "kind") or labels.kind,
-            created_at=records.time(fields) or labels.created_at,
-        )
+        labels = _labels_of(fields, raw.labels)
+        if not labels.session_id:
+            name = raw.labels.session_id
+            if raw.message_lines is None:
+                name = _name(messages, name, names_so_far)
+            labels = replace(labels, session_id=name)
     except records.MALFORMED as error:
         yield replace(raw, where="").fault(error)
         return
-    for number, (line, message) in enumerate(messages, 1):
+    for number, (line, message) in enumerate(zip(lines, messages, strict=True), 1):
         shared = fields if number == 1 else {}
         yield RawMessage(line, message, labels, f"message {number}", shared, raw.offset)
 
 
-def _name(messages: list[Placed], stem: str, names_so_far: Counter[str]) -> str:
+def _labels_of(fields: dict[str, Any], labels: Labels) -> Labels:
+    """The labels of a conversation; its session is "" if its fields do not name it."""
+    names = (records.text(fields, name) for name in _NAMES_OF_A_SESSION)
+    return Labels(
+        session_id=next(filter(None, names), ""),
+        agent_id=records.text(fields, "agent_id") or labels.agent_id,
+        task_id=records.text(fields, "task_id") or labels.task_id,
+        kind=records.text(fields, "kind") or labels.kind,
+        created_at=records.time(fields) or labels.created_at,
+    )
+
+
+def _name(messages: list[Any], stem: str, names_so_far: Counter[str]) -> str:
     """A name for an unnamed conversation.
 
     It is made of the first message, so it does not depend on the place in the file.
     """
-    objects = [message for _, message in messages if isinstance(message, dict)]
+    objects = [message for message in messages if isinstance(message, dict)]
     opening = next((message for message in objects if not is_prompt(message)), None)
     name = f"{stem}-{fingerprint(opening).hex()[:8]}"
     names_so_far[name] += 1

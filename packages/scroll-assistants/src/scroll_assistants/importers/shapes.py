@@ -1,12 +1,12 @@
 """Messages and conversations of other programs, turned into the common shape of chat messages.
 
 These are LangChain's three ways to write a message, items and answers of OpenAI's Responses, and
-answers of its chat completions. A value of another shape is returned as it came; messages.py reads
-the common shape.
+answers of its chat completions. The core reads the common shape (importing/messages.py).
 """
 
 from typing import Any
 
+from scroll_assistants.importers.records import fields, objects
 from scroll_context.errors import BadInput
 from scroll_context.importing import records
 from scroll_context.importing.records import META, THINKING
@@ -49,7 +49,7 @@ def response_item(item: dict[str, Any]) -> dict[str, Any] | None:
     if kind == "message":
         return {"role": records.text(item, "role"), "content": item.get("content")}
     if kind == "reasoning":
-        parts = [*records.objects(item, "summary"), *records.objects(item, "content")]
+        parts = [*objects(item, "summary"), *objects(item, "content")]
         texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
         if not texts:
             return None
@@ -73,27 +73,52 @@ def response_item(item: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def as_message(value: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """A message in the common shape, and the name of its own shape; "" for the common one."""
+def common_shape(value: Any) -> tuple[Any, str] | None:
+    """A message or a conversation in the common shape, and the name of its own shape.
+
+    None for a value that has the common shape, or none of these.
+    """
+    if not isinstance(value, dict):
+        return None
+    message = value.get("message")
+    if "role" in value:
+        if "content" not in value and isinstance(message, dict):
+            return {"role": value["role"], "content": message.get("content") or ""}, "Cursor"
+        return _as_langchain(value)
+    if isinstance(value.get("messages"), list):
+        return None
+    return _as_conversation(value) or _as_langchain(value) or _as_response_item(value)
+
+
+def _as_langchain(value: dict[str, Any]) -> tuple[Any, str] | None:
+    """A message in one of LangChain's three ways to write it."""
     arguments = value.get("kwargs")
     if value.get("lc") and isinstance(arguments, dict):
         path = value.get("id")
         name = str(path[-1]) if path and isinstance(path, list) else ""
         return _langchain(name, arguments), "LangChain"
-    kind = value["type"] if isinstance(value.get("type"), str) else ""
-    if _langchain_kind(kind) in _LANGCHAIN and "role" not in value:
-        data = value.get("data")
-        if isinstance(data, dict):
-            return _langchain(kind, data), "LangChain"
-        if "content" in value:
-            return _langchain(kind, value), "LangChain"
-    if (kind in _ITEMS or kind.endswith("_call_output")) and "role" not in value:
-        empty = {"role": "assistant", "content": "", "kind": THINKING}
-        return response_item(value) or empty, "OpenAI Responses"
-    message = value.get("message")
-    if "role" in value and "content" not in value and isinstance(message, dict):
-        return {"role": value["role"], "content": message.get("content") or ""}, "Cursor"
-    return value, ""
+    kind = _type_of(value)
+    if "role" in value or _langchain_kind(kind) not in _LANGCHAIN:
+        return None
+    data = value.get("data")
+    if isinstance(data, dict):
+        return _langchain(kind, data), "LangChain"
+    if "content" in value:
+        return _langchain(kind, value), "LangChain"
+    return None
+
+
+def _as_response_item(value: dict[str, Any]) -> tuple[Any, str] | None:
+    """An item of OpenAI's Responses. Its own messages have the common shape."""
+    kind = _type_of(value)
+    if kind not in _ITEMS and not kind.endswith("_call_output"):
+        return None
+    empty = {"role": "assistant", "content": "", "kind": THINKING}
+    return response_item(value) or empty, "OpenAI Responses"
+
+
+def _type_of(value: dict[str, Any]) -> str:
+    return value["type"] if isinstance(value.get("type"), str) else ""
 
 
 def _langchain_kind(name: str) -> str:
@@ -145,27 +170,21 @@ def _is_tool_use(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") == "tool_use"
 
 
-def messages_in(value: Any) -> tuple[dict[str, Any], list[Any]] | None:
-    """The fields and the messages of a conversation; None when a value is a single message."""
-    if isinstance(value, list):
-        return {}, value
-    if not isinstance(value, dict) or "role" in value:
-        return None
-    messages = value.get("messages")
-    if isinstance(messages, list):
-        return {field: item for field, item in value.items() if field != "messages"}, messages
+def _as_conversation(value: dict[str, Any]) -> tuple[Any, str] | None:
+    """The state of a LangGraph thread, or an answer of a chat completion or of Responses."""
     state = value.get("values")
     if isinstance(state, dict) and isinstance(state.get("messages"), list):
-        # The state of a LangGraph thread.
-        return {}, state["messages"]
+        return state["messages"], ""
     choices = value.get("choices")
     if isinstance(choices, list):
         replies = []
         for choice in choices:
             if isinstance(choice, dict) and isinstance(choice.get("message"), dict):
                 replies.append(choice["message"])
-        return records.fields(value, id="id", model="model", created_at="created"), replies
+        shared = fields(value, id="id", model="model", created_at="created")
+        return {**shared, "messages": replies}, ""
     output = value.get("output")
     if value.get("object") == "response" and isinstance(output, list):
-        return records.fields(value, id="id", model="model", created_at="created_at"), output
+        shared = fields(value, id="id", model="model", created_at="created_at")
+        return {**shared, "messages": output}, ""
     return None
