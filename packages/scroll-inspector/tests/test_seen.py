@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from scroll_context.agent.agent import Agent
+from scroll_context.contents import EvictionPlan
 from scroll_context.events import BOOKKEEPING, Draft, Event, Kind
 from scroll_context.messages import Media, ToolCall
 from scroll_context.models import Reply, ScriptedModel, exec_cell
@@ -25,7 +26,6 @@ from scroll_context.view.eviction import ViewBudget, raw_marks
 from scroll_context.view.working import RENDERER_VERSION, WorkingView
 from scroll_inspector import seen, visibility
 from scroll_inspector.charts import Pressure, chart
-from scroll_inspector.plans import plan_of
 from served import Serve, Site
 
 SESSION = "trip-4-september"
@@ -36,9 +36,13 @@ PIXEL = bytes.fromhex(
 """A picture of one point, as a PNG file."""
 
 
+def plan_in(event: Event) -> EvictionPlan:
+    return EvictionPlan.from_metadata(event.metadata)
+
+
 def folding_plan(past: Past) -> Event:
     """The first eviction that folds a result and moves a step to the index."""
-    plans = ((event, plan_of(event)) for event in past.evictions)
+    plans = ((event, plan_in(event)) for event in past.evictions)
     return next(event for event, plan in plans if plan.folded and plan.evicted)
 
 
@@ -169,7 +173,7 @@ def test_why_an_event_was_not_there(past: Past) -> None:
         for event in past.events(until=plan.seq)
         if event.kind != Kind.CONVERSATION
     }
-    gone = plan_of(plan).evicted[0][0]
+    gone = plan_in(plan).evicted[0][0]
     log = past.store.log
     evicted = visibility.why(past, request, log.get(gone))
     assert "line of the index" in evicted.sentence
@@ -181,9 +185,9 @@ def test_why_an_event_was_not_there(past: Past) -> None:
     assert (
         "line of the index" in visibility.why(past, request, log.get(3)).sentence
     )  # an earlier session
-    plan = next(one for one in past.evictions if plan_of(one).folded)
+    plan = next(one for one in past.evictions if plan_in(one).folded)
     request = next(one for one in past.requests if one.seq > plan.seq)
-    folded = plan_of(plan).folded[0]
+    folded = plan_in(plan).folded[0]
     assert "stub" in visibility.why(past, request, log.get(folded)).sentence
 
 
@@ -224,15 +228,15 @@ def test_the_page_of_a_request_says_what_changed_and_why(demo: Site, past: Past)
     assert "Verified." in page
     assert str(request.metadata["hash"]) in page
     assert "above the high mark" in page
-    lo, hi = plan_of(plan).evicted[0]
+    lo, hi = plan_in(plan).evicted[0]
     assert f'href="/events/{lo}-{hi}"' in page
-    folded = plan_of(plan).folded[0]
+    folded = plan_in(plan).folded[0]
     assert re.search(rf'\[scroll: folded seq <a href="/event/{folded}">', page)
     assert "Up to here, the request before was the same" in page
     assert demo.get(f"/request/{request.seq + 1}").headers["location"] == f"/request/{request.seq}"
     assert demo.get("/request/31").status == 404
     assert demo.get("/request/2").status == 404
-    left = len(plan_of(plan).folded) + len(plan_of(plan).evicted)
+    left = len(plan_in(plan).folded) + len(plan_in(plan).evicted)
     assert demo.get(f"/request/{request.seq}/left/{plan.seq}").text.count("<li>") == left > 5
     assert "evicted" in demo.get(f"/request/{request.seq}/left/{plan.seq}").text
     assert demo.get(f"/request/{request.seq}/left/{request.seq}").status == 404

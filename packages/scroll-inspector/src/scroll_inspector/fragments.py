@@ -115,9 +115,7 @@ class Fragments:
 
     def tools(self, request: Request) -> Response:
         """The tools that were sent with a request, or a part of their tree."""
-        event = self._event(request)
-        if event.kind != Kind.REQUEST:
-            raise HTTPException(404, f"Seq {event.seq} is not a request.")
+        event = self._inspector.request_at(request.path_params["seq"])
         with self._inspector.past(event.session_id) as past:
             setup, _ = past.context(event)
         tools = setup.metadata.get("tools")
@@ -134,7 +132,7 @@ class Fragments:
             raise HTTPException(404, "There is no such message.")
         raw = b""
         if event.metadata.get("layout"):
-            (piece, *_), _ = pieces_of(seen)[position]
+            piece = pieces_of(seen)[position].pieces[0]
             if piece.seq and not piece.form and piece.kind != "system":
                 raw = wire_bytes(self._store.log, self._store.log.get(piece.seq)) or b""
         value = _value_of(messages[position], raw)
@@ -153,7 +151,8 @@ class Fragments:
         plan = self._inspector.event_at(request.path_params["plan"])
         with self._inspector.past(event.session_id) as past:
             context = past.context(event)[1] if event.kind == Kind.REQUEST else None
-            if context is None or plan.seq not in {one.seq for one in past.evictions}:
+            plan_seqs = {eviction.seq for eviction in past.evictions}
+            if context is None or plan.seq not in plan_seqs:
                 raise HTTPException(404, "There is no such plan before this request.")
             gone = departures([plan], context.view)
         return self._page("left.html", gone=gone[:MOST_LEFT], more=max(0, len(gone) - MOST_LEFT))

@@ -15,12 +15,13 @@ from starlette.responses import HTMLResponse
 
 from scroll_context import __version__
 from scroll_context.contents import media_of, well_formed
-from scroll_context.events import EVERYTHING, Event, Grant
+from scroll_context.events import EVERYTHING, Event, Grant, Kind
 from scroll_context.session.past import Past
 from scroll_context.store import Store
-from scroll_inspector import markup, plans
+from scroll_inspector import markup
 from scroll_inspector.charts import Pressure
 from scroll_inspector.pieces import request_tokens
+from scroll_inspector.plans import plan_summary
 from scroll_inspector.sessions import Catalogue, SessionSums
 from scroll_inspector.steps import calls_without_events
 from scroll_inspector.variables import Namespaces
@@ -61,7 +62,7 @@ class Inspector:
             is_image=is_image,
             media_of=media_of,
             request_tokens=request_tokens,
-            plan_summary=plans.plan_summary,
+            plan_summary=plan_summary,
             calls_without_events=calls_without_events,
         )
         self._looks: OrderedDict[str, Look] = OrderedDict()
@@ -78,6 +79,13 @@ class Inspector:
         if not events:
             raise HTTPException(404, f"No event has seq {seq} within reach.")
         return well_formed(events[0])
+
+    def request_at(self, seq: int) -> Event:
+        """The event of a request to the model."""
+        event = self.event_at(seq)
+        if event.kind != Kind.REQUEST:
+            raise HTTPException(404, f"Seq {seq} is not a request.")
+        return event
 
     def session(self, session_id: str) -> SessionSums:
         """The sums of a session within the grant."""
@@ -115,7 +123,6 @@ class Inspector:
                 self._erasure = erasure
                 self._looks.clear()
                 markup.forget()
-                plans.forget()
 
 
 def is_image(event: Event) -> bool:

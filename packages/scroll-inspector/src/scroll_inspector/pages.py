@@ -74,10 +74,10 @@ class Pages:
                 if self._catalogue.state(match.session_id) == filters["state"]
             ]
         number = max(1, int_of(request, "page", 1))
-        shown = matches[(number - 1) * SESSIONS : number * SESSIONS]
+        on_page = matches[(number - 1) * SESSIONS : number * SESSIONS]
         return self._page(
             "sessions.html",
-            rows=[(match, self._catalogue.state(match.session_id)) for match in shown],
+            rows=[(match, self._catalogue.state(match.session_id)) for match in on_page],
             matches=len(matches),
             total=len(sessions),
             agents=sorted({session.agent_id for session in sessions if session.agent_id}),
@@ -241,16 +241,9 @@ class Pages:
             bar=charts.token_bar(page),
         )
 
-    def _request_at(self, request: Request) -> Event:
-        """The request that an address names."""
-        event = self._inspector.event_at(request.path_params["seq"])
-        if event.kind != Kind.REQUEST:
-            raise HTTPException(404, f"Seq {event.seq} is not a request.")
-        return event
-
     def index(self, request: Request) -> Response:
         """The index at a request, as a tree."""
-        event = self._request_at(request)
+        event = self._inspector.request_at(request.path_params["seq"])
         with self._inspector.past(event.session_id) as past:
             _, context = past.context(event)
         return self._page(
@@ -263,7 +256,7 @@ class Pages:
 
     def variables(self, request: Request) -> Response:
         """The variables at a request, and where they come from."""
-        event = self._request_at(request)
+        event = self._inspector.request_at(request.path_params["seq"])
         with self._inspector.look(event.session_id) as look:
             variables = look.namespaces.at(look.past, event)
         return self._page(

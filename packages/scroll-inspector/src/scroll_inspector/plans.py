@@ -1,10 +1,7 @@
 """The eviction plans of a session, read from their events."""
 
 import bisect
-from functools import lru_cache
 from typing import NamedTuple
-
-import msgspec
 
 from scroll_context.contents import EvictionPlan
 from scroll_context.errors import BadInput
@@ -18,10 +15,15 @@ class NumberedPlan(NamedTuple):
     seq: int
     plan: EvictionPlan
 
+    @staticmethod
+    def of(event: Event) -> "NumberedPlan":
+        return NumberedPlan(event.seq, EvictionPlan.from_metadata(event.metadata))
 
-def plan_of(event: Event) -> EvictionPlan:
-    """The plan of an eviction, cached because many pages ask for the same few."""
-    return _plan(event.seq, msgspec.json.encode(event.metadata.get("plan")))
+    def is_about(self, seq: int) -> bool:
+        """Whether the plan names an event."""
+        is_clipped = any(clipped_seq == seq for clipped_seq, _ in self.plan.clipped)
+        is_evicted = any(first <= seq <= last for first, last in self.plan.evicted)
+        return seq in self.plan.folded or is_clipped or is_evicted
 
 
 def plan_summary(event: Event) -> str:
@@ -29,7 +31,7 @@ def plan_summary(event: Event) -> str:
     with the requests before and after it.
     """
     try:
-        plan = plan_of(event)
+        plan = EvictionPlan.from_metadata(event.metadata)
     except BadInput:
         # It is of a context that plans in another way.
         return event.content
@@ -42,39 +44,19 @@ def plan_summary(event: Event) -> str:
     return f"{plan.reason}: {actions or 'nothing could leave'}"
 
 
-def forget() -> None:
-    """Clear the cache after an erasure: it may hold erased text."""
-    _plan.cache_clear()
-
-
-@lru_cache(maxsize=4096)
-def _plan(_: int, plan: bytes) -> EvictionPlan:
-    return EvictionPlan.from_metadata({"plan": msgspec.json.decode(plan)})
-
-
 def plans_between(past: Past, after: int, before: int) -> list[NumberedPlan]:
     """The eviction plans between two seqs, oldest first."""
-    at = bisect.bisect_right(past.evictions, after, key=lambda event: event.seq)
-    plans = []
-    for event in past.evictions[at:]:
-        if event.seq > before:
-            break
-        plans.append(NumberedPlan(event.seq, plan_of(event)))
-    return plans
-
-
-def plans_about(past: Past, seq: int) -> list[NumberedPlan]:
-    """The eviction plans that name an event, oldest first."""
-    return [one for one in plans_after(past, seq) if _names(one.plan, seq)]
+    first = bisect.bisect_right(past.evictions, after, key=lambda event: event.seq)
+    last = bisect.bisect_right(past.evictions, before, key=lambda event: event.seq)
+    return [NumberedPlan.of(event) for event in past.evictions[first:last]]
 
 
 def plans_after(past: Past, seq: int) -> list[NumberedPlan]:
     """The eviction plans after a seq, oldest first."""
     first = bisect.bisect_right(past.evictions, seq, key=lambda event: event.seq)
-    return [NumberedPlan(event.seq, plan_of(event)) for event in past.evictions[first:]]
+    return [NumberedPlan.of(event) for event in past.evictions[first:]]
 
 
-def _names(plan: EvictionPlan, seq: int) -> bool:
-    is_clipped = any(clipped_seq == seq for clipped_seq, _ in plan.clipped)
-    is_evicted = any(first <= seq <= last for first, last in plan.evicted)
-    return seq in plan.folded or is_clipped or is_evicted
+def plans_about(past: Past, seq: int) -> list[NumberedPlan]:
+    """The eviction plans that name an event, oldest first."""
+    return [plan for plan in plans_after(past, seq) if plan.is_about(seq)]

@@ -4,35 +4,19 @@ import bisect
 import re
 
 import msgspec
+from msgspec.structs import replace
 
-from scroll_context.errors import PayloadDamaged, PayloadMissing
+from scroll_context.contents import Snapshot, SnapshotVariable
+from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import Event
 from scroll_context.session.past import Past
 from scroll_context.tools.shapes import HEADING
 
-EVERY = 200  # snapshots between two copies
+EVERY = 200
+"""Snapshots between two copies of a namespace."""
 
 _LINE = re.compile(r"^(\w+): (.*)$", re.MULTILINE)
 _ORIGIN = re.compile(r"  \[seq [^\]]*\]$")
-
-
-class SavedName(msgspec.Struct, frozen=True):
-    """A variable in a snapshot, without its value."""
-
-    name: str
-    type: str = ""
-    size: int = 0
-    cell: int = 0
-    cells: tuple[int, ...] = ()
-    reason: str = ""
-    stale: bool = False
-
-
-class _Change(msgspec.Struct, frozen=True):
-    cell: int = 0
-    saved: tuple[SavedName, ...] = ()
-    gone: tuple[str, ...] = ()
-    sources: dict[int, tuple[int, ...]] = {}
 
 
 class ShownVariable(msgspec.Struct, frozen=True):
@@ -63,7 +47,7 @@ class Namespaces:
         self._cells: dict[int, int] = {}
         self._sources: dict[int, tuple[int, ...]] = {}
         # Copies of the namespace, each with the number of snapshots that it adds up.
-        self._copies: list[tuple[int, dict[str, SavedName]]] = [(0, {})]
+        self._copies: list[tuple[int, dict[str, SnapshotVariable]]] = [(0, {})]
 
     def at(self, past: Past, request: Event) -> list[ShownVariable]:
         """The variables that the cells before a request had left, the one that was bound last
@@ -71,15 +55,7 @@ class Namespaces:
         """
         cell_seqs = [snapshot.reply_to or 0 for snapshot in past.snapshots]
         count = bisect.bisect_left(cell_seqs, request.seq)
-        at = bisect.bisect_right(self._copies, count, key=lambda copy: copy[0])
-        done, copy = self._copies[at - 1]
-        names = dict(copy)
-        while done < count:
-            part = past.snapshots[done : min(count, done + EVERY - done % EVERY)]
-            self._add(past, names, [snapshot.seq for snapshot in part])
-            done += len(part)
-            if done % EVERY == 0 and done > self._copies[-1][0]:
-                self._copies.append((done, dict(names)))
+        names = self._names_after(past, count)
         # Behind the variables, the list has the shapes of tool results.
         listed, _, _ = str(request.metadata.get("digest", "")).partition(HEADING)
         previews = {name: _ORIGIN.sub("", line) for name, line in _LINE.findall(listed)}
@@ -91,29 +67,42 @@ class Namespaces:
                 variables.append(ShownVariable(name, "", 0, preview))
         return sorted(variables, key=lambda variable: (-variable.bound_by, variable.name))
 
-    def _add(self, past: Past, names: dict[str, SavedName], seqs: list[int]) -> None:
+    def _names_after(self, past: Past, count: int) -> dict[str, SnapshotVariable]:
+        """The namespace after this many snapshots, from the nearest copy before it."""
+        following = bisect.bisect_right(self._copies, count, key=lambda copy: copy[0])
+        done, copy = self._copies[following - 1]
+        names = dict(copy)
+        while done < count:
+            next_copy = done + EVERY - done % EVERY
+            part = past.snapshots[done : min(count, next_copy)]
+            self._add(past, names, [snapshot.seq for snapshot in part])
+            done += len(part)
+            if done % EVERY == 0 and done > self._copies[-1][0]:
+                self._copies.append((done, dict(names)))
+        return names
+
+    def _add(self, past: Past, names: dict[str, SnapshotVariable], seqs: list[int]) -> None:
         log = past.store.log
         for event in log.get_many(seqs):
             try:
-                change = msgspec.json.decode(log.text(event), type=_Change)
-            except (msgspec.MsgspecError, PayloadMissing, PayloadDamaged):
+                snapshot = Snapshot.decode(log.text(event))
+            except (BadInput, PayloadMissing, PayloadDamaged):
                 # It was erased or is damaged, so its variables are unknown.
                 continue
-            self._cells[change.cell] = event.reply_to or 0
-            self._sources.update(change.sources)
-            for name in change.gone:
+            self._cells[snapshot.cell] = event.reply_to or 0
+            self._sources.update(snapshot.sources)
+            for name in snapshot.gone:
                 names.pop(name, None)
-            for saved in change.saved:
-                names[saved.name] = saved
+            for variable in snapshot.variables:
+                # The page does not show values, so the copies do not keep them.
+                names[variable.name] = replace(variable, inline=b"")
 
-    def _variable(self, saved: SavedName, preview: str) -> ShownVariable:
-        seqs = {
-            seq
-            for cell in (*saved.cells, saved.cell)
-            if cell in self._cells
-            for seq in self._sources.get(cell, ())
-            if seq
-        }
+    def _variable(self, saved: SnapshotVariable, preview: str) -> ShownVariable:
+        seqs: set[int] = set()
+        for cell in (*saved.cells, saved.cell):
+            if cell in self._cells:
+                seqs.update(self._sources.get(cell, ()))
+        seqs.discard(0)
         trouble = saved.reason.partition(":")[0]
         if not trouble and saved.stale:
             trouble = "may have changed since it was saved"

@@ -44,15 +44,18 @@ def stretches(past: Past, event: Event) -> list[Stretch]:
             changes[at] = (seq, plan.reason)
     runs: list[Stretch] = []
     places = sorted(changes)
-    for at, end in zip(places, [*places[1:], len(numbers)], strict=True):
-        _, context = past.context(requests[at])
+    for start, end in zip(places, [*places[1:], len(numbers)], strict=True):
+        _, context = past.context(requests[start])
         if context is None:
             return []
         how = place_in(context, event.seq)
+        last = numbers[end - 1]
+        count = end - start
         if runs and runs[-1].how == how:
-            runs[-1] = replace(runs[-1], last=numbers[end - 1], count=runs[-1].count + end - at)
+            runs[-1] = replace(runs[-1], last=last, count=runs[-1].count + count)
         else:
-            runs.append(Stretch(numbers[at], numbers[end - 1], end - at, how, *changes[at]))
+            plan_seq, reason = changes[start]
+            runs.append(Stretch(numbers[start], last, count, how, plan_seq, reason))
     return runs
 
 
@@ -60,11 +63,10 @@ def _plans_that_may_change(past: Past, event: Event) -> Iterator[NumberedPlan]:
     """The plans that name an event; for a user message also those that set the standing
     instructions, which may quote it.
     """
-    named = {one.seq for one in plans_about(past, event.seq)}
-    for one in plans_after(past, event.seq):
-        sets_standing = one.plan.standing is not None and event.role == "user"
-        if sets_standing or one.seq in named:
-            yield one
+    for numbered in plans_after(past, event.seq):
+        sets_standing = numbered.plan.standing is not None and event.role == "user"
+        if sets_standing or numbered.is_about(event.seq):
+            yield numbered
 
 
 def place_in(context: WindowedContext, seq: int) -> str:
@@ -122,10 +124,11 @@ def why(past: Past, request: Event, event: Event) -> Why:
         sentence = "It is bookkeeping, which is never shown as a message."
         return Why(event=event.seq, sentence=sentence)
     where = whereabouts(context.view, event.seq)
+    plans = [plan for plan in plans_about(past, event.seq) if plan.seq < request.seq]
     return Why(
         event=event.seq,
         sentence=_sentence(context, request, event, where),
-        plans=tuple(one for one in plans_about(past, event.seq) if one.seq < request.seq),
+        plans=tuple(plans),
         cell=event.metadata.get("inside_cell"),
         line=where.removeprefix(INDEX) if where.startswith(INDEX) else "",
     )
