@@ -77,9 +77,12 @@ class RequestNumbers(msgspec.Struct):
     """One request in numbers."""
 
     seq: int
-    tokens: int  # as estimated before it was sent
-    evicted: bool  # a plan came just before
-    reported: int = 0  # as the provider counted; 0 when it did not
+    # As estimated before it was sent.
+    tokens: int
+    # Whether a plan came just before.
+    evicted: bool
+    # As the provider counted; 0 when it did not.
+    reported: int = 0
     cached: int = 0
     dollars: float = 0.0
     reply: int = 0

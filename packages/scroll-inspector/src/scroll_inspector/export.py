@@ -19,10 +19,14 @@ from scroll_inspector.inspector import Inspector
 from scroll_inspector.markup import environment
 from scroll_inspector.steps import Item, steps_page
 
-TEXT = 20_000  # characters of one text
-PICTURE = 2 << 20  # bytes of one picture
-LARGEST = 8 << 20  # bytes of a payload that is read for its beginning
-REQUESTS = 300  # the newest, whose differences the page shows
+LONGEST_TEXT = 20_000
+"""Characters of one text."""
+LARGEST_PICTURE = 2 << 20
+"""Bytes of one picture."""
+LARGEST_PAYLOAD = 8 << 20
+"""Bytes of a payload that is read for its beginning."""
+MOST_REQUESTS = 300
+"""The newest requests, whose differences the page shows."""
 
 
 def export(inspector: Inspector, session_id: str) -> Iterator[str]:
@@ -34,7 +38,7 @@ def export(inspector: Inspector, session_id: str) -> Iterator[str]:
         )
     with inspector.look(session_id) as look:
         look.pressure.catch_up(look.past)
-        newest_requests = {request.seq for request in look.past.requests[-REQUESTS:]}
+        newest_requests = {request.seq for request in look.past.requests[-MOST_REQUESTS:]}
         window_chart = chart(look.past, look.pressure)
         drawing = ""
         if window_chart.columns:
@@ -68,20 +72,21 @@ def _items(inspector: Inspector, session_id: str) -> Iterator[Item]:
 
 def _text(inspector: Inspector, event: Event) -> str:
     text = event.content
-    if event.payload is not None and event.payload.is_text and event.payload.size <= LARGEST:
+    payload = event.payload
+    if payload is not None and payload.is_text and payload.size <= LARGEST_PAYLOAD:
         try:
             text = inspector.store.log.text(event)
         except (PayloadMissing, PayloadDamaged) as error:
             text = f"{text}\n[{error}]"
-    if len(text) <= TEXT:
+    if len(text) <= LONGEST_TEXT:
         return text
-    size = event.payload.size if event.payload else len(text)
-    return f"{text[:TEXT]}\n[the beginning of {size:,}; the store has the complete text]"
+    size = payload.size if payload else len(text)
+    return f"{text[:LONGEST_TEXT]}\n[the beginning of {size:,}; the store has the complete text]"
 
 
 def _picture(inspector: Inspector, event: Event) -> str:
     assert event.payload is not None
-    if event.payload.size > PICTURE:
+    if event.payload.size > LARGEST_PICTURE:
         return "data:,"
     try:
         data = inspector.store.payloads.read(event.payload.digest)

@@ -17,7 +17,8 @@ from scroll_context.view.wording import MARK
 from scroll_inspector import trees
 from scroll_inspector.glossary import TERMS
 
-LONGEST_CODE = 20_000  # characters that are highlighted
+LONGEST_CODE = 20_000
+"""Characters that are highlighted."""
 
 
 def environment(exported: bool = False) -> Environment:

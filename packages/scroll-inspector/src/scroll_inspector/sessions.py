@@ -19,7 +19,8 @@ from scroll_context.log.titles import TURNS, session_titles
 from scroll_context.origin import FROM_PERSON_SQL, NOT_IMPORTED_SQL, Origin
 from scroll_context.store import Store
 
-MOST_NAMES = 500  # sessions whose titles are asked for by name
+MOST_NAMES = 500
+"""Sessions whose titles are asked for by name."""
 
 State = Literal["running", "answered", "stopped", "unanswered", "crashed", "imported", "empty"]
 

@@ -25,8 +25,10 @@ def duration(first: str, last: str) -> float | None:
         return None
 
 
-PAGE = 100  # events of a page, before the step that is under way is finished
-LONGEST = 600  # events of a page that meets no beginning
+PAGE = 100
+"""Events of a page, before the step that is under way is finished."""
+LONGEST = 600
+"""Events of a page that meets no beginning."""
 
 _BEGINS = f"(kind = '{Kind.REQUEST}' OR (kind = '{Kind.CONVERSATION}' AND role = 'user'))"
 
@@ -36,7 +38,8 @@ class Call(msgspec.Struct):
 
     event: Event
     result: Event | None = None
-    calls: list["Call"] = []  # that a cell made
+    # The calls that a cell made.
+    calls: list["Call"] = []
     artifacts: list[Event] = []
 
     @property
@@ -58,7 +61,8 @@ class Item(msgspec.Struct):
     event: Event
     request: Event | None = None
     calls: list[Call] = []
-    saved: Event | None = None  # the snapshot after its cells
+    # The snapshot after its cells.
+    saved: Event | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -70,9 +74,11 @@ class StepsPage(msgspec.Struct, frozen=True):
     """A run of a session."""
 
     items: tuple[Item, ...]
-    first: int  # seq of its first event; 0 when it has none
+    # The seq of its first event; 0 when it has none.
+    first: int
     last: int
-    more: bool  # whether something follows
+    # Whether something follows.
+    more: bool
 
 
 def steps_page(
