@@ -25,7 +25,7 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
 
-from scroll_assistants import recall_server
+from scroll_assistants import client_kernels, recall_server
 from scroll_assistants.mcp_http import sdk_server, serve_http
 from scroll_assistants.project import project_task
 from scroll_assistants.recall_server import RecallServer
@@ -341,7 +341,7 @@ def test_cells_keep_variables_reach_the_history_and_are_never_found(store: Store
             0
         ] == "0"
         assert "ZeroDivisionError" in await said(client, "exec", source="1 / 0")
-        for name in ("../x", "main", recall_server._new_name()):
+        for name in ("../x", "main", client_kernels.new_name()):
             assert "leave `kernel` out" in await refused(client, "exec", source="1", kernel=name)
 
     in_process(store, work)
@@ -468,7 +468,7 @@ def test_never_more_kernels_run_than_may_be_open(store: Store) -> None:
 def test_a_cell_is_refused_when_all_kernels_stay_busy(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recall_server, "PLACE_SECONDS", 0.5)
+    monkeypatch.setattr(client_kernels, "PLACE_SECONDS", 0.5)
 
     async def work(server: RecallServer, url: str) -> None:
         async with connected(url, "legacy") as one, connected(url, "legacy") as other:
@@ -593,7 +593,7 @@ def test_a_name_of_a_kernel_leads_into_no_other_project(store: Store) -> None:
 def test_a_transcript_does_not_keep_the_name_of_a_kernel(store: Store) -> None:
     from scroll_context.log.redact import Redactor
 
-    name = recall_server._new_name()
+    name = client_kernels.new_name()
     text = f'ok\n[pass kernel="{name}" to keep these variables]'
     assert name not in Redactor().text(text)
 
@@ -613,7 +613,7 @@ def test_a_cell_that_prints_the_name_of_its_kernel_leaves_it_in_no_event(store: 
 def test_sessions_of_kernels_are_told_apart_by_task_and_name(store: Store) -> None:
     def session(task: str, name: str) -> str:
         scope = Scope("", task_id=task)
-        return recall_server._Kernels(store, scope, "task", 1)._session_id(name)
+        return client_kernels.Kernels(store, scope, "task", 1)._session_id(name)
 
     pairs = [
         ("acme", "secret-k"),
@@ -628,7 +628,7 @@ def test_sessions_of_kernels_are_told_apart_by_task_and_name(store: Store) -> No
 def test_an_idle_kernel_closes_by_itself_and_comes_back(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recall_server, "IDLE_SECONDS", 0.1)
+    monkeypatch.setattr(client_kernels, "IDLE_SECONDS", 0.1)
 
     async def main() -> None:
         server = RecallServer(store, task="shop-1")

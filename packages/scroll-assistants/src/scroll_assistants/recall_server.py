@@ -8,41 +8,51 @@ The server reaches one project (the one that it was started for) unless its reac
 
 Searches and expansions are not recorded: they change nothing, and the assistant's own transcript
 has them. Cells are recorded in a session of their client, as echoes, so that recall never returns
-them. Each client has its own kernel. Over standard streams, and over HTTP if the protocol has
-sessions, the connection identifies the client. The newer protocol has no sessions, so there a
-client names its kernel with the secret name from its first answer. The log contains only a hash of
-that name. An idle kernel is closed; its variables come back with the next cell.
+them. Each client has its own kernel (client_kernels.py). Over standard streams, and over HTTP if
+the protocol has sessions, the connection identifies the client. The newer protocol has no sessions,
+so there a client names its kernel with the secret name from its first answer.
 
 The transports are in mcp_stdio.py and mcp_http.py. An assistant waits for its servers when it
 starts, so sessions and kernels are imported with the first cell.
 """
 
 import asyncio
-import contextlib
 import logging
-import re
-import secrets
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote
 
 from anyio import CancelScope, to_thread
 
+from scroll_assistants.client_kernels import (
+    AGENT,
+    LEASE_SECONDS,
+    MAX_KERNELS,
+    Kernels,
+    Reach,
+    new_name,
+)
 from scroll_assistants.project import marked
+from scroll_assistants.recall_texts import (
+    NOTE,
+    event_heading,
+    heading,
+    on_one_line,
+    quoted,
+    seqs_of,
+    span_of,
+)
 from scroll_context.background import in_thread
 from scroll_context.errors import BadInput, KernelError, ScrollError, UnknownSeq, UnknownSession
-from scroll_context.events import Event, Grant, Kind, Scope
-from scroll_context.ids import id_of
+from scroll_context.events import Grant, Kind, Scope
 from scroll_context.log.journal import Journal
-from scroll_context.log.redact import Redactor
 from scroll_context.log.schema import utc_now
-from scroll_context.origin import NOT_SPOKEN, SPEAKER, Origin, origin_of
+from scroll_context.origin import SPEAKER
 from scroll_context.store import Store
 from scroll_context.text.printable import printable
-from scroll_context.text.words import clip
 from scroll_context.work import Work
 
 if TYPE_CHECKING:
@@ -50,14 +60,12 @@ if TYPE_CHECKING:
     from scroll_context.session.session import Session
 
 T = TypeVar("T")
-Reach = Literal["task", "all"]
 
 MAX_HITS = 50
 ROLES = ("user", "assistant", "tool", "system", SPEAKER)
 SNIPPET_CHARS = 300
 
-# The limits of `expand`: seqs in a call, characters in an answer, requests that read at once.
-MAX_SEQS = 200
+# The limits of `expand`: characters in an answer, requests that read at once, their time.
 PAGE_CHARS = 12_000
 MAX_EXPANSIONS = 4
 EXPAND_SECONDS = 60.0
@@ -70,23 +78,10 @@ RESOURCES = "scroll://"
 
 NO_BRIEF = "nothing recorded bears on that"
 
-# The most characters of a note, and the kind of its event.
+# The most characters of a note.
 MAX_NOTE = 20_000
-NOTE = "note"
 
-# The most characters of a cell's output.
-PRINTED_CHARS = 16_000
 PROGRESS_SECONDS = 2.0
-
-# When all kernels are open, the least recently used idle one is closed. If every kernel runs a
-# cell, another cell waits up to PLACE_SECONDS.
-MAX_KERNELS = 16
-IDLE_SECONDS = 900.0
-PLACE_SECONDS = 120.0
-LEASE_SECONDS = 10.0
-
-AGENT = "mcp"
-_ISSUED = re.compile(r"scroll_kernel_[0-9a-f]{32}")
 
 _logger = logging.getLogger("scroll_context.mcp")
 
@@ -135,9 +130,9 @@ class RecallServer:
         self._client = _CapturedClient(store, self.grant, client_session, assistant)
         self._made: Memory | None = None
         self._making = threading.Lock()
-        self._kernels = _Kernels(store, scope, reach, max_kernels)
+        self._kernels = Kernels(store, scope, reach, max_kernels)
         # The kernel of the client over standard streams.
-        self.own_kernel = _new_name()
+        self.own_kernel = new_name()
         self._noting = asyncio.Lock()
         self._expansions = asyncio.Semaphore(MAX_EXPANSIONS)
 
@@ -213,7 +208,7 @@ class RecallServer:
             for row in answer["rows"]:
                 is_short = len(row["content"]) <= SNIPPET_CHARS
                 text = row["content"] if is_short else row["snippet"]
-                lines.append(f"{_heading(row, self.task)}\n  {_on_one_line(text, SNIPPET_CHARS)}")
+                lines.append(f"{heading(row, self.task)}\n  {on_one_line(text, SNIPPET_CHARS)}")
             is_empty = not lines
             if answer["note"]:
                 lines.append(f"({answer['note']})")
@@ -226,7 +221,7 @@ class RecallServer:
     async def expand(self, seqs: Any, start: int = 0) -> Answer:
         """The exact texts at seqs, in pages."""
         return await _answer(
-            lambda: self._expanding(lambda: self._pages(_seqs_of(seqs), max(0, start)))
+            lambda: self._expanding(lambda: self._pages(seqs_of(seqs), max(0, start)))
         )
 
     async def brief(self, prompt: str) -> Answer:
@@ -255,7 +250,7 @@ class RecallServer:
     async def exec(self, caller: Caller, source: str, kernel: str = "") -> Answer:
         """Run a cell."""
         own = caller.kernel
-        issued = _new_name()
+        issued = new_name()
 
         async def work() -> str:
             # A client that its connection identifies has one kernel, whose name it does not know.
@@ -300,15 +295,15 @@ class RecallServer:
         if not uri.startswith(RESOURCES) or kind not in ("event", "session"):
             raise UnknownSeq(f"there is no resource {uri[:80]!r}")
         if kind == "event":
-            return await self._expanding(lambda: self._pages(_seqs_of(name), 0))
+            return await self._expanding(lambda: self._pages(seqs_of(name), 0))
         return await self._expanding(lambda: self._session_lines(unquote(name)))
 
     def _session_lines(self, session_id: str) -> str:
         """A session: one line for each of its messages."""
         events = self.store.log.iterate(session_id=session_id, kind=[Kind.CONVERSATION, NOTE])
         lines = [
-            f"{_heading(_facts(event), self.task)}: "
-            f"{_on_one_line(event.headline or event.content, 120)}"
+            f"{event_heading(event, self.task)}: "
+            f"{on_one_line(event.headline or event.content, 120)}"
             for event in events
             if self.grant.permits(event)
         ]
@@ -369,7 +364,7 @@ class RecallServer:
         room = PAGE_CHARS
         for place, event in enumerate(events):
             if room <= 0:
-                rest = _span(events[place:])
+                rest = span_of(events[place:])
                 parts.append(f'(the page is full; expand(seqs="{rest}") continues)')
                 break
             begin = start if place == 0 else 0
@@ -381,7 +376,7 @@ class RecallServer:
                     text += f" (`scroll show {event.seq} --raw` writes the bytes)"
             end = begin + room
             room -= len(text) + 100
-            parts.append(f"{_heading(_facts(event), self.task)}\n{_quoted(printable(text))}")
+            parts.append(f"{event_heading(event, self.task)}\n{quoted(printable(text))}")
             if more:
                 next_page = f'expand(seqs="{event.seq}", start={end})'
                 parts.append(f"({end:,} characters of {size}; {next_page} continues)")
@@ -456,169 +451,6 @@ class _CapturedClient:
         raise BadInput(f"there is no session here, so nothing is known about {name!r}")
 
 
-class _Client:
-    """One client's kernel, and whether it is in use."""
-
-    def __init__(self) -> None:
-        self.session: Session | None = None
-        self.running = asyncio.Lock()
-        # The number of cells that run or wait.
-        self.users = 0
-        self.used = time.monotonic()
-
-    @property
-    def is_idle(self) -> bool:
-        return self.session is not None and not self.users
-
-
-class _Kernels:
-    """The sessions of clients, opened at their first cell, and closed when they are idle or others
-    need room.
-
-    A place is taken before a kernel is opened and given back after it was closed. So there are
-    never more kernels than places, however many clients come at once.
-    """
-
-    def __init__(self, store: Store, scope: Scope, reach: Reach, most: int) -> None:
-        self._store = store
-        self._scope = scope
-        self._reach = reach
-        self._free_places = most
-        self._most = most
-        # Clients by the name of their kernel, least recently used first.
-        self._clients: dict[str, _Client] = {}
-        # Set when a kernel becomes idle or a place becomes free.
-        self._changed = asyncio.Event()
-
-    @property
-    def open(self) -> int:
-        return sum(client.session is not None for client in self._clients.values())
-
-    def knows(self, name: str) -> bool:
-        """Whether a server of this task has given this name to a client."""
-        if not _ISSUED.fullmatch(name):
-            return False
-        if name in self._clients:
-            return True
-        return bool(self._store.log.tail(1, session_id=self._session_id(name)))
-
-    @contextlib.asynccontextmanager
-    async def use(self, name: str) -> AsyncIterator["Session"]:
-        """The session behind the name of a kernel, for one cell at a time."""
-        client = self._clients.pop(name, None) or _Client()
-        self._clients[name] = client
-        client.users += 1
-        try:
-            async with client.running:
-                if client.session is None:
-                    await self._take_place()
-                    try:
-                        client.session = await to_thread.run_sync(self._open, name)
-                    except BaseException:
-                        self._give_back_place()
-                        raise
-                yield client.session
-        finally:
-            client.users -= 1
-            client.used = time.monotonic()
-            if client.session is None and not client.users and self._clients.get(name) is client:
-                del self._clients[name]
-            self._changed.set()
-
-    async def _take_place(self) -> None:
-        """Take a place. If all are taken, close the least recently used idle kernel."""
-        deadline = asyncio.get_running_loop().time() + PLACE_SECONDS
-        while not self._free_places:
-            idle = next((client for client in self._clients.values() if client.is_idle), None)
-            if idle is not None:
-                await self._close(idle)
-                continue
-            self._changed.clear()
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await self._changed.wait()
-            except TimeoutError:
-                raise KernelError(
-                    f"all {self._most} kernels of this server are running cells. "
-                    "Nothing was run; try again later."
-                ) from None
-        self._free_places -= 1
-
-    def _give_back_place(self) -> None:
-        self._free_places += 1
-        self._changed.set()
-
-    async def _close(self, client: _Client) -> None:
-        """Close a kernel. A cell that its client sends meanwhile waits, and then opens it again."""
-        async with client.running:
-            session, client.session = client.session, None
-            if session is None:
-                return
-            try:
-                with CancelScope(shield=True):
-                    await to_thread.run_sync(session.close)
-            finally:
-                self._give_back_place()
-                self._forget_closed()
-
-    def _forget_closed(self) -> None:
-        closed = [
-            name
-            for name, client in self._clients.items()
-            if client.session is None and not client.users
-        ]
-        for name in closed:
-            del self._clients[name]
-
-    async def close_idle_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(IDLE_SECONDS / 10)
-            long_ago = time.monotonic() - IDLE_SECONDS
-            for client in list(self._clients.values()):
-                if client.is_idle and client.used < long_ago:
-                    await self._close(client)
-
-    def _session_id(self, name: str) -> str:
-        """The session of a kernel. A reader of the log cannot derive the kernel's name from it.
-
-        The task is part of it, so that a name is of no use in another project.
-        """
-        return f"{AGENT}-{id_of(self._scope.task_id, name)}"
-
-    def _open(self, name: str) -> "Session":
-        from scroll_context.kernel.kernel import KernelOptions
-        from scroll_context.session.options import SessionOptions
-        from scroll_context.session.session import Session
-
-        options = SessionOptions(
-            reach=self._reach, kernel=KernelOptions(output_chars=PRINTED_CHARS)
-        )
-        session = Session.open_or_resume(
-            self._store,
-            self._session_id(name),
-            agent_id=AGENT,
-            task_id=self._scope.task_id,
-            earlier_tasks=self._scope.earlier_tasks,
-            options=options,
-            wait=LEASE_SECONDS,
-        )
-        # A cell may print the name of its kernel, which nobody else may learn from the log.
-        session.journal.redact = _KernelNames()
-        return session
-
-    async def close(self) -> None:
-        """Close every kernel, and interrupt running cells."""
-        for client in list(self._clients.values()):
-            session, client.session = client.session, None
-            if session is not None:
-                await to_thread.run_sync(session.close)
-                self._give_back_place()
-        self._clients.clear()
-
-
-# texts --------------------------------------------------------------------------------------------
-
-
 async def _answer(work: Callable[[], Awaitable[str]]) -> Answer:
     """The text of the work as a result. An error becomes a result that the model can act on."""
     try:
@@ -637,109 +469,3 @@ async def _answer(work: Callable[[], Awaitable[str]]) -> Answer:
 
 async def _in_thread(work: Callable[[], T]) -> T:
     return await to_thread.run_sync(work, abandon_on_cancel=True)
-
-
-class _KernelNames(Redactor):
-    """Replaces kernel names and nothing else, since cells are the client's own."""
-
-    def text(self, text: str) -> str:
-        return _ISSUED.sub(lambda name: self.marker("kernel name", name[0]), text)
-
-
-def _new_name() -> str:
-    """A kernel name that nobody can guess.
-
-    Redaction recognises its shape, so that no transcript reveals it.
-    """
-    return f"scroll_kernel_{secrets.token_hex(16)}"
-
-
-_SPAN = re.compile(r"\s*(?:seq\s*)?(\d{1,18})(?:\s*(?:-|\u2013|to)\s*(\d{1,18}))?\s*")
-
-
-def _seqs_of(value: Any) -> list[int]:
-    """The seqs in "12", "12,15", "12-20"; models also send numbers and lists."""
-    parts = value if isinstance(value, list | tuple) else str(value).strip("[]() ").split(",")
-    seqs: dict[int, None] = {}
-    for part in parts:
-        span = _SPAN.fullmatch(str(part))
-        if span is None:
-            raise BadInput(f'seqs are written "12", "12,15" or "12-20", not {str(part)[:80]!r}')
-        first = int(span[1])
-        last = int(span[2] or span[1])
-        if len(seqs) + last - first >= MAX_SEQS:
-            raise BadInput(
-                f"expand takes at most {MAX_SEQS} seqs at once; "
-                "take a part, or use `exec` with ms.expand"
-            )
-        seqs.update(dict.fromkeys(range(first, last + 1)))
-    return list(seqs)
-
-
-def _span(events: Sequence[Event]) -> str:
-    seqs = [event.seq for event in events]
-    first, last = seqs[0], seqs[-1]
-    if len(seqs) > 2 and seqs == list(range(first, last + 1)):
-        return f"{first}-{last}"
-    return ",".join(map(str, seqs))
-
-
-_FACTS = (
-    "seq",
-    "created_at",
-    "role",
-    "kind",
-    "name",
-    "session_id",
-    "task_id",
-    "source_key",
-    "metadata",
-)
-
-
-def _facts(event: Event) -> dict[str, Any]:
-    """The fields of an event that its heading needs."""
-    return {name: getattr(event, name) for name in _FACTS}
-
-
-def _heading(row: Mapping[str, Any], task: str = "") -> str:
-    """One line with the seq, time, speaker, origin and session of an event, and with its project
-    if that is not the task of the server.
-    """
-    at = row["created_at"][:16].replace("T", " ")
-    project = f", project {row['task_id']}" if row["task_id"] not in ("", task) else ""
-    place = f"(session {row['session_id']}{project})"
-    parts = f"[{row['seq']}] {at} {_speaker(row)}{_origin(row)} {place}"
-    return " ".join(printable(parts).split())
-
-
-def _speaker(row: Mapping[str, Any]) -> str:
-    """The role of a message. Anything else is named by its kind, so that no note or tool result
-    looks like a message; a tool call has its tool.
-    """
-    kind = row["kind"]
-    role = row["role"]
-    is_message = role and kind != NOTE and kind not in NOT_SPOKEN
-    words = (role if is_message else kind, row.get("name", ""))
-    return " ".join(filter(None, words))
-
-
-def _origin(row: Mapping[str, Any]) -> str:
-    """The file or assistant that a foreign event was read from."""
-    origin = origin_of(row.get("source_key", ""), row["metadata"])
-    if origin not in (Origin.IMPORTED, Origin.CAPTURED):
-        return ""
-    source = _on_one_line(str(row["metadata"].get(origin, "an unknown source")), 80)
-    return f", {origin} from {source}"
-
-
-def _quoted(text: str) -> str:
-    """A body with a mark before each line.
-
-    An entry begins with its heading at the left margin, so no body can look like another entry.
-    """
-    return "\n".join(f"| {line}" for line in text.split("\n"))
-
-
-def _on_one_line(text: str, chars: int) -> str:
-    return clip(printable(text), chars)
