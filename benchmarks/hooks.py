@@ -21,8 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from scroll_assistants.install import scroll_command
 from scroll_assistants.project import project_task
+from scroll_assistants.settings_entries import scroll_command
 from scroll_context.events import Draft
 from scroll_context.store import Store
 

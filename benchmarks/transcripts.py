@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from scroll_assistants.install import scroll_command
+from scroll_assistants.settings_entries import scroll_command
 
 SESSIONS = 50
 WORDS = """the booth barrier lamp road toll price driver lane camera ticket shift server cache index

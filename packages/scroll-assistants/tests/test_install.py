@@ -17,16 +17,9 @@ from hypothesis import strategies as st
 from scroll_assistants import hooks, json_edit
 from scroll_assistants.hooks import ASSISTANTS
 from scroll_assistants.importers import capture
-from scroll_assistants.install import (
-    NOWHERE,
-    StoreLink,
-    apply,
-    connected_scopes,
-    entries,
-    examine_assistants,
-    plan_install,
-    plan_uninstall,
-)
+from scroll_assistants.install import apply, plan_install, plan_uninstall
+from scroll_assistants.installations import connected_scopes, examine_assistants
+from scroll_assistants.settings_entries import NOWHERE, StoreLink, entries
 from scroll_context.cli.app import app
 from scroll_context.errors import BadInput
 from scroll_context.events import Draft

@@ -40,7 +40,8 @@ from scroll_context.log.address import has_password
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scroll_assistants.install import Change, Installed
+    from scroll_assistants.install import Change
+    from scroll_assistants.installations import Installed
     from scroll_context.importing.records import ImportReport
 
 
@@ -131,7 +132,8 @@ def install(
     if remove:
         _disconnect(assistant, scope, project, yes=yes, dry_run=dry_run, as_json=as_json)
         return
-    from scroll_assistants.install import StoreLink, plan_install
+    from scroll_assistants.install import plan_install
+    from scroll_assistants.settings_entries import StoreLink
     from scroll_context.log.schemes import installed_scheme
 
     if isinstance(store, str):
@@ -182,7 +184,8 @@ def _disconnect(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    from scroll_assistants.install import connected_scopes, plan_uninstall
+    from scroll_assistants.install import plan_uninstall
+    from scroll_assistants.installations import connected_scopes
 
     changes = plan_uninstall(assistant, scope, project.absolute())
     if changes:
@@ -469,6 +472,6 @@ def _report_printer(*, as_json: bool) -> "Callable[[ImportReport], None]":
 
 def checks(project: Path) -> "list[Installed]":
     """The assistants on this machine, for `scroll doctor`."""
-    from scroll_assistants.install import examine_assistants
+    from scroll_assistants.installations import examine_assistants
 
     return examine_assistants(project)
