@@ -111,13 +111,11 @@ def test_readable_counts_of_a_usage_are_used() -> None:
 
 
 def test_plans_and_earlier_work_name_the_events_that_they_quote() -> None:
-    plan = index_sources(event(Kind.EVICTION, **PLAN.metadata()))
-    assert plan.seqs == (7, 2)
-    earlier = index_sources(event(Kind.SESSION, **EARLIER.metadata()))
-    assert (earlier.seqs, earlier.spans) == ((11,), ((10, 20),))
+    assert index_sources(event(Kind.EVICTION, **PLAN.metadata())) == [(7, 7), (2, 2)]
+    assert index_sources(event(Kind.SESSION, **EARLIER.metadata())) == [(11, 11), (10, 20)]
     damaged = PLAN.metadata()["plan"] | {"reason": 3, "about": None}
-    assert index_sources(event(Kind.EVICTION, plan=damaged)).seqs == (2,)
-    assert index_sources(event(Kind.EVICTION, plan=[1], earlier="none")).seqs == ()
+    assert index_sources(event(Kind.EVICTION, plan=damaged)) == [(2, 2)]
+    assert index_sources(event(Kind.EVICTION, plan=[1], earlier="none")) == []
 
 
 def test_unreadable_plans_are_refused_and_unreadable_earlier_work_is_missing() -> None:

@@ -351,26 +351,19 @@ class Retraction(msgspec.Struct, frozen=True, kw_only=True):
         return f"the host took back {messages}" if count else "the host reordered its messages"
 
 
-class IndexSources(msgspec.Struct, frozen=True):
-    """The events whose words a plan or the start of a session brings into the index."""
-
-    seqs: tuple[int, ...] = ()
-    spans: Spans = ()
-
-
-def index_sources(event: Event) -> IndexSources:
-    """The events that the plan or the earlier work of an event quotes.
+def index_sources(event: Event) -> list[tuple[int, int]]:
+    """The events that the plan or the earlier work of an event quotes, as spans.
 
     For a reader that only looks, so fields that have another shape are skipped.
     """
     plan = _readable_fields(EvictionPlan, event.metadata.get("plan"))
     earlier = _readable_fields(EarlierWork, event.metadata.get("earlier"))
-    seqs = [topic.seq for topic in plan.topics]
-    seqs += [standing.seq for standing in (*(plan.standing or ()), *earlier.standing)]
-    spans: list[tuple[int, int]] = []
+    spans = [(entry.seq, entry.seq) for entry in plan.topics]
+    for standing in (*(plan.standing or ()), *earlier.standing):
+        spans.append((standing.seq, standing.seq))
     for topic in earlier.topics:
         spans += topic.spans
-    return IndexSources(tuple(seqs), tuple(spans))
+    return spans
 
 
 # metadata of any event --------------------------------------------------------------------------

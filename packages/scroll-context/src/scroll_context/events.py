@@ -376,12 +376,15 @@ class Scope(msgspec.Struct, frozen=True):
         return self.grant(reach)
 
 
-def runs(seqs: Iterable[int]) -> list[tuple[int, int]]:
-    """The runs that seqs in rising order form, each as its first and last seq."""
-    pairs: list[tuple[int, int]] = []
-    for seq in seqs:
-        if pairs and pairs[-1][1] == seq - 1:
-            pairs[-1] = (pairs[-1][0], seq)
+def merged_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same seqs in as few spans as possible, in order; a span that runs backwards is empty."""
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(spans):
+        if last < first:
+            continue
+        if merged and first <= merged[-1][1] + 1:
+            start, end = merged[-1]
+            merged[-1] = (start, max(end, last))
         else:
-            pairs.append((seq, seq))
-    return pairs
+            merged.append((first, last))
+    return merged

@@ -27,15 +27,8 @@ from scroll_context.origin import Origin
 from scroll_context.search.search import PATIENCE, SearchIndex
 from scroll_context.sql.guard import GuardedSql
 from scroll_context.sql.messages import SqlLimits
-from scroll_context.upkeep.erase import (
-    ErasureReport,
-    Reason,
-    erase,
-    expire,
-    finish,
-    has_chores,
-    select,
-)
+from scroll_context.upkeep.erase import Reason, erase, expire, finish, has_chores, select
+from scroll_context.upkeep.erasure_plan import ErasureReport
 
 
 class Stats(msgspec.Struct, frozen=True):
@@ -165,12 +158,7 @@ class Store:
         `by` is who asked for it; the default is the user of this process. See upkeep/erase.py.
         """
         chosen = select(
-            self.log,
-            seqs=seqs,
-            session_id=session_id,
-            agent_id=agent_id,
-            task_id=task_id,
-            source=source,
+            self.log, seqs, source, session_id=session_id, agent_id=agent_id, task_id=task_id
         )
         return erase(
             self,

@@ -20,8 +20,7 @@ from scroll_context.session.options import SessionOptions
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.tools.ask import AskReply
-from scroll_context.upkeep.copies import Why
-from scroll_context.upkeep.erase import ErasureReport
+from scroll_context.upkeep.erasure_plan import ErasureReport, Why
 from scroll_context.upkeep.integrity import verify
 from scroll_context.upkeep.transfer import export
 

@@ -27,7 +27,7 @@ from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.readers import PAGE, Readers
 from scroll_context.log.rows import PreparedRow, event_from_row
 from scroll_context.text.printable import printable
-from scroll_context.upkeep.integrity import Spans, spans_in
+from scroll_context.upkeep.integrity import spans_before
 from scroll_shared.collect import collect, still_named
 from scroll_shared.objects import SharedPayloads
 from scroll_shared.server import Bytes, Numbers, Server
@@ -174,13 +174,10 @@ class Purge:
         return digests
 
 
-def _pieces(spans: object, until: int) -> Iterator[tuple[Numbers, Numbers]]:
-    """The spans of an erasure as lower and upper ends, in groups of a bounded number of seqs.
-
-    An erasure covers only events before it, whatever the spans say.
-    """
+def _pieces(spans: object, erasure: int) -> Iterator[tuple[Numbers, Numbers]]:
+    """The spans of an erasure as lower and upper ends, in groups with a bounded number of seqs."""
     lows, highs, count = Numbers(), Numbers(), 0
-    for low, high in Spans((max(1, low), min(high, until)) for low, high in spans_in(spans)).merged:
+    for low, high in spans_before(erasure, spans):
         for at in range(low, high + 1, _SEQS):
             end = min(high, at + _SEQS - 1)
             lows.append(at)

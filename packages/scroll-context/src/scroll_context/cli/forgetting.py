@@ -33,12 +33,13 @@ from scroll_context.cli.output import (
 from scroll_context.errors import BadInput
 from scroll_context.log.address import printable_place
 from scroll_context.log.filters import SearchFilters
-from scroll_context.upkeep.copies import Why
 from scroll_context.upkeep.erase import REASONS, unreachable
+from scroll_context.upkeep.erasure_plan import Why
 
 if TYPE_CHECKING:
     from scroll_context.store import Store
-    from scroll_context.upkeep.erase import ErasureReport, Reason
+    from scroll_context.upkeep.erase import Reason
+    from scroll_context.upkeep.erasure_plan import ErasureReport
 
 
 # Events that a dry run shows.

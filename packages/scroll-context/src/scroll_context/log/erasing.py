@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from scroll_context.events import STORE_SESSION, Draft, Kind, runs
+from scroll_context.events import STORE_SESSION, Draft, Kind, merged_spans
 from scroll_context.log import schema
 from scroll_context.log.chain import leaf_of
 from scroll_context.log.columns import EventColumns, TableRow
@@ -51,12 +51,12 @@ _MACHINE_ID = re.compile(
 
 def erasure_draft(seqs: list[int], facts: Mapping[str, Any]) -> Draft:
     """The event that records an erasure: which events were erased, never what they said."""
-    metadata = {"spans": runs(seqs), **facts}
+    spans = merged_spans((seq, seq) for seq in seqs)
     return Draft(
         kind=Kind.ERASURE,
         session_id=STORE_SESSION,
         content=f"{len(seqs)} events were erased",
-        metadata=metadata,
+        metadata={"spans": spans, **facts},
     )
 
 

@@ -41,7 +41,8 @@ def renumbered(
 
     A seq without a new one is left out. `text` returns the complete text of a snapshot.
     """
-    changed = _readdressed(event, addresses.get, text)
+    changed = _Renumbering(addresses.get).event(event, text)
+    metadata = dict(changed.metadata)
     old_parts = {
         "earlier": event.metadata.get("earlier"),
         "standing": _dict(event.metadata.get("plan")).get("standing"),
@@ -49,14 +50,13 @@ def renumbered(
     named_there = {name: value for name, value in old_parts.items() if value}
     named_there |= _dict(event.metadata.get(NAMED_THERE))
     if named_there:
-        changed = replace(changed, metadata={**changed.metadata, NAMED_THERE: named_there})
+        metadata[NAMED_THERE] = named_there
     upto = event.metadata.get("upto")
     if isinstance(upto, int) and upto not in addresses:
         # This is the last event that a model had read. Any event before it will do.
         nearest = max((seq for seq in addresses if seq < upto), default=None)
-        new_upto = 0 if nearest is None else addresses[nearest]
-        changed = replace(changed, metadata={**changed.metadata, "upto": new_upto})
-    return changed
+        metadata["upto"] = 0 if nearest is None else addresses[nearest]
+    return replace(changed, metadata=metadata)
 
 
 def as_recorded(events: list[Event], text: Callable[[Event], str]) -> list[Event]:
@@ -67,15 +67,15 @@ def as_recorded(events: list[Event], text: Callable[[Event], str]) -> list[Event
         there[event.seq] = moved_from if isinstance(moved_from, int) else event.seq
     originals: list[Event] = []
     for event in events:
-        original = replace(renumbered(event, there, text), seq=there[event.seq])
-        named_there = _dict(event.metadata.get(NAMED_THERE))
+        original = renumbered(event, there, text)
         metadata = dict(original.metadata)
+        named_there = _dict(event.metadata.get(NAMED_THERE))
         if "earlier" in named_there:
             metadata["earlier"] = named_there["earlier"]
         if "standing" in named_there:
             plan = _dict(metadata.get("plan"))
             metadata["plan"] = {**plan, "standing": named_there["standing"]}
-        originals.append(replace(original, metadata=metadata))
+        originals.append(replace(original, seq=there[event.seq], metadata=metadata))
     return originals
 
 
@@ -87,137 +87,134 @@ def named_seqs(event: Draft, text: Callable[[Draft], str]) -> set[int]:
         seqs.add(seq)
         return seq
 
-    _readdressed(event, note, text)
+    _Renumbering(note).event(event, text)
     return seqs
 
 
-def _readdressed(event: AnyEvent, address: Address, text: Callable[[AnyEvent], str]) -> AnyEvent:
-    values: dict[str, Any] = {}
-    if event.reply_to is not None:
-        values["reply_to"] = address(event.reply_to)
-    metadata = dict(event.metadata)
-    for field in SEQ_NAMES:
-        if isinstance(metadata.get(field), int):
-            metadata[field] = address(metadata[field])
-    for field in SEQ_LIST_NAMES:
-        if isinstance(metadata.get(field), list):
-            metadata[field], is_complete = _packed(metadata[field], address)
-            if not is_complete:
-                metadata["unknown"] = True
-    if isinstance(metadata.get("media"), list):
-        media = [replace(facts, seq=address(facts.seq) or 0) for facts in media_of(event)]
-        metadata["media"] = msgspec.to_builtins(media)
-    with contextlib.suppress(*_OTHER_SHAPE):
-        metadata |= _contents(event.kind, metadata, address)
-        if event.kind == Kind.SNAPSHOT:
-            snapshot = _snapshot(Snapshot.decode(text(event)), address)
-            values |= {"content": snapshot.encode(), "payload": None}
-    if metadata != event.metadata:
+class _Renumbering:
+    """Replaces old seqs by new ones. A value whose seq has no new one is left out."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    def event(self, event: AnyEvent, text: Callable[[AnyEvent], str]) -> AnyEvent:
+        values: dict[str, Any] = {}
+        if event.reply_to is not None:
+            values["reply_to"] = self._address(event.reply_to)
+        metadata = self._metadata(event)
+        with contextlib.suppress(*_OTHER_SHAPE):
+            metadata |= self._contents(event.kind, metadata)
+            if event.kind == Kind.SNAPSHOT:
+                snapshot = self._snapshot(Snapshot.decode(text(event)))
+                values |= {"content": snapshot.encode(), "payload": None}
         values["metadata"] = {name: value for name, value in metadata.items() if value is not None}
-    return replace(event, **values)
+        return replace(event, **values)
 
+    def _metadata(self, event: Draft) -> dict[str, Any]:
+        """The metadata with new seqs in the fields that any event may have."""
+        metadata = dict(event.metadata)
+        for field in SEQ_NAMES:
+            if isinstance(metadata.get(field), int):
+                metadata[field] = self._address(metadata[field])
+        for field in SEQ_LIST_NAMES:
+            if isinstance(metadata.get(field), list):
+                metadata[field], is_complete = self._packed(metadata[field])
+                if not is_complete:
+                    metadata["unknown"] = True
+        if isinstance(metadata.get("media"), list):
+            media = [replace(facts, seq=self._address(facts.seq) or 0) for facts in media_of(event)]
+            metadata["media"] = msgspec.to_builtins(media)
+        return metadata
 
-def _contents(kind: str, metadata: Mapping[str, Any], address: Address) -> dict[str, Any]:
-    """The retraction, the plan or the earlier work in the metadata, with the new addresses."""
-    if kind == Kind.RETRACTION:
-        return _retraction(Retraction.from_metadata(metadata), address).metadata()
-    if kind == Kind.EVICTION and "plan" in metadata:
-        return _plan(EvictionPlan.from_metadata(metadata), address).metadata()
-    if kind == Kind.SESSION:
-        earlier = EarlierWork.from_metadata(metadata)
-        if earlier is not None:
-            return _earlier(earlier, address).metadata()
-    return {}
+    def _contents(self, kind: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """The retraction, the plan or the earlier work in the metadata."""
+        if kind == Kind.RETRACTION:
+            return self._retraction(Retraction.from_metadata(metadata)).metadata()
+        if kind == Kind.EVICTION and "plan" in metadata:
+            return self._plan(EvictionPlan.from_metadata(metadata)).metadata()
+        if kind == Kind.SESSION:
+            earlier = EarlierWork.from_metadata(metadata)
+            if earlier is not None:
+                return self._earlier(earlier).metadata()
+        return {}
 
+    def _retraction(self, retraction: Retraction) -> Retraction:
+        return replace(
+            retraction, seqs=self._seqs(retraction.seqs), order=self._seqs(retraction.order)
+        )
 
-def _retraction(retraction: Retraction, address: Address) -> Retraction:
-    """A retraction with the new addresses."""
-    return replace(
-        retraction,
-        seqs=_addresses(retraction.seqs, address),
-        order=_addresses(retraction.order, address),
-    )
+    def _plan(self, plan: EvictionPlan) -> EvictionPlan:
+        clipped = [(self._address(seq), characters) for seq, characters in plan.clipped]
+        evicted = [(self._address(first), self._address(last)) for first, last in plan.evicted]
+        topics = [(self._address(topic.seq), topic) for topic in plan.topics]
+        return replace(
+            plan,
+            folded=self._seqs(plan.folded),
+            clipped=tuple((seq, count) for seq, count in clipped if seq is not None),
+            evicted=tuple((first, last or first) for first, last in evicted if first is not None),
+            rules={rule: self._seqs(seqs) for rule, seqs in plan.rules.items()},
+            topics=tuple(replace(topic, seq=seq) for seq, topic in topics if seq is not None),
+            standing=self._standing(plan.standing) if plan.standing else plan.standing,
+        )
 
+    def _earlier(self, earlier: EarlierWork) -> EarlierWork:
+        topics = [replace(topic, spans=self._spans(topic.spans)) for topic in earlier.topics]
+        return replace(
+            earlier,
+            topics=tuple(topic for topic in topics if topic.spans),
+            standing=self._standing(earlier.standing),
+        )
 
-def _packed(entries: list[Any], address: Address) -> tuple[list[int | list[int]], bool]:
-    """A list of packed seqs with the new addresses, and whether every run in it is complete.
+    def _snapshot(self, snapshot: Snapshot) -> Snapshot:
+        """A snapshot with new addresses of the events that its variables come from.
 
-    If only one end of a run has a new address, nobody knows which of its events have one.
-    """
-    moved: list[int | list[int]] = []
-    is_complete = True
-    for first, last in unpacked_seqs(entries):
-        new_first = address(first)
-        new_last = address(last)
-        if new_first is not None and new_last is not None:
-            moved.append(new_first if new_first == new_last else [new_first, new_last])
-        elif first != last:
-            is_complete = False
-    return moved, is_complete
+        Cells are numbered by their kernel. These numbers are not addresses, and stay.
+        """
+        variables = []
+        for variable in snapshot.variables:
+            # Seq 0 stands for events that cannot be named.
+            made_by = [self._address(seq) if seq else 0 for seq in variable.made_by]
+            named = tuple(seq for seq in made_by if seq is not None)
+            variables.append(replace(variable, made_by=named))
+        sources = {cell: self._seqs(seqs) for cell, seqs in snapshot.sources.items()}
+        return replace(snapshot, variables=tuple(variables), sources=sources)
 
+    def _standing(self, standing: Iterable[Standing]) -> tuple[Standing, ...]:
+        moved = []
+        for statement in standing:
+            seq = self._address(statement.seq)
+            later = self._address(statement.replaced_by) if statement.replaced_by else None
+            if seq is not None:
+                moved.append(replace(statement, seq=seq, replaced_by=later or 0))
+        return tuple(moved)
 
-def _addresses(seqs: Iterable[int], address: Address) -> tuple[int, ...]:
-    new = (address(seq) for seq in seqs)
-    return tuple(seq for seq in new if seq is not None)
+    def _packed(self, entries: list[Any]) -> tuple[list[int | list[int]], bool]:
+        """A list of packed seqs, and whether every run in it is complete.
 
+        If only one end of a run has a new address, nobody knows which of its events have one.
+        """
+        moved: list[int | list[int]] = []
+        is_complete = True
+        for first, last in unpacked_seqs(entries):
+            ends = self._spans([(first, last)])
+            moved += [new if new == end else [new, end] for new, end in ends]
+            if not ends and first != last:
+                is_complete = False
+        return moved, is_complete
 
-def _plan(plan: EvictionPlan, address: Address) -> EvictionPlan:
-    """An eviction plan with the new addresses."""
-    clipped = [(address(seq), chars) for seq, chars in plan.clipped]
-    evicted = [(address(lo), address(hi)) for lo, hi in plan.evicted]
-    topics = [(address(topic.seq), topic) for topic in plan.topics]
-    return replace(
-        plan,
-        folded=_addresses(plan.folded, address),
-        clipped=tuple((seq, chars) for seq, chars in clipped if seq is not None),
-        evicted=tuple((lo, hi or lo) for lo, hi in evicted if lo is not None),
-        rules={rule: _addresses(seqs, address) for rule, seqs in plan.rules.items()},
-        topics=tuple(replace(topic, seq=seq) for seq, topic in topics if seq is not None),
-        standing=_standing(plan.standing, address) if plan.standing else plan.standing,
-    )
+    def _spans(self, spans: Iterable[tuple[int, int]]) -> Spans:
+        """The spans of which both ends have a new address."""
+        moved = []
+        for first, last in spans:
+            new_first = self._address(first)
+            new_last = self._address(last)
+            if new_first is not None and new_last is not None:
+                moved.append((new_first, new_last))
+        return tuple(moved)
 
-
-def _earlier(earlier: EarlierWork, address: Address) -> EarlierWork:
-    """The earlier work of a session with the new addresses."""
-    topics = [replace(topic, spans=_spans(topic.spans, address)) for topic in earlier.topics]
-    return replace(
-        earlier,
-        topics=tuple(topic for topic in topics if topic.spans),
-        standing=_standing(earlier.standing, address),
-    )
-
-
-def _snapshot(snapshot: Snapshot, address: Address) -> Snapshot:
-    """A snapshot with the new addresses of the events that its variables come from.
-
-    Cells are numbered by their kernel. These numbers are not addresses, and stay.
-    """
-
-    def address_or_zero(seq: int) -> int | None:
-        # Seq 0 stands for events that cannot be named.
-        return address(seq) if seq else 0
-
-    variables = [
-        replace(variable, made_by=_addresses(variable.made_by, address_or_zero))
-        for variable in snapshot.variables
-    ]
-    sources = {cell: _addresses(seqs, address) for cell, seqs in snapshot.sources.items()}
-    return replace(snapshot, variables=tuple(variables), sources=sources)
-
-
-def _standing(standing: Iterable[Standing], address: Address) -> tuple[Standing, ...]:
-    moved = []
-    for statement in standing:
-        seq = address(statement.seq)
-        later = address(statement.replaced_by) if statement.replaced_by else None
-        if seq is not None:
-            moved.append(replace(statement, seq=seq, replaced_by=later or 0))
-    return tuple(moved)
-
-
-def _spans(spans: Spans, address: Address) -> Spans:
-    moved = [(address(first), address(last)) for first, last in spans]
-    return tuple((first, last) for first, last in moved if first is not None and last is not None)
+    def _seqs(self, seqs: Iterable[int]) -> tuple[int, ...]:
+        new = map(self._address, seqs)
+        return tuple(seq for seq in new if seq is not None)
 
 
 def _dict(value: object) -> dict[str, Any]:

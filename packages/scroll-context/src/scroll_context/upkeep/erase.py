@@ -26,16 +26,16 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Unpack
 
-import msgspec
+from msgspec.structs import replace
 
 from scroll_context.errors import BadInput, UnknownSeq
-from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Event, Progress
+from scroll_context.events import STORE_SESSION, Event, Progress
 from scroll_context.locks import release, try_lock
 from scroll_context.log import schema
 from scroll_context.log.erasing import PURGE
-from scroll_context.log.filters import SearchFilters, TextOrTexts, conditions
+from scroll_context.log.filters import FilterFields, SearchFilters, conditions
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.references import remove_unnamed, unshared_payloads
@@ -43,7 +43,7 @@ from scroll_context.log.rows import IS_ERASED
 from scroll_context.log.schema import LOG_NAME
 from scroll_context.search.search import SearchIndex
 from scroll_context.system import HAS_FOLDER_HANDLES, READ_FOLDER
-from scroll_context.upkeep.copies import ErasurePlan
+from scroll_context.upkeep.erasure_plan import ErasureReport, plan_alone, plan_with_copies
 from scroll_context.upkeep.needles import is_too_short
 
 Reason = Literal["request", "secret", "retention", "mistake", "other"]
@@ -62,47 +62,8 @@ class StoreFiles(Protocol):
     index: SearchIndex
 
 
-class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The erased events, or with a dry run those that would be, and the events that remain."""
-
-    # The events that were asked for.
-    asked: tuple[int, ...]
-    # Events that repeat their words, or were made from them.
-    copies: tuple[int, ...]
-    # The copies by the reason why they count as such.
-    why: dict[str, tuple[int, ...]] = {}
-    # Events that may have been made from them: their queries name no events.
-    possible: tuple[int, ...] = ()
-    # Names of sessions, agents and tasks that have one of the words. They stay.
-    labels: tuple[str, ...] = ()
-    # Saved variables of the sessions concerned, and the names of those variables.
-    snapshots: tuple[int, ...]
-    variables: tuple[str, ...]
-    sessions: tuple[str, ...]
-    # Files that no other event needs.
-    payloads: int = 0
-    payload_bytes: int = 0
-    # The seq of the event that records the erasure; None for a dry run.
-    seq: int | None = None
-    # Copies that were not erased.
-    remaining: tuple[int, ...] = ()
-    # Why some cleaning is left to the next opening of the store.
-    unfinished: str = ""
-
-    @property
-    def events(self) -> int:
-        """How many events the erasure is about."""
-        return len(self.asked) + len(self.snapshots) + len(self.copies) - len(self.remaining)
-
-
 def select(
-    log: EventLog,
-    *,
-    seqs: Iterable[int] = (),
-    session_id: str | None = None,
-    agent_id: str | None = None,
-    task_id: TextOrTexts = None,
-    source: str | None = None,
+    log: EventLog, seqs: Iterable[int], source: str | None, **labels: Unpack[FilterFields]
 ) -> list[int]:
     """The seqs of the events that meet all of these conditions.
 
@@ -110,7 +71,7 @@ def select(
     it.
     """
     candidates = sorted(set(seqs))
-    is_filtered = any(label is not None for label in (session_id, agent_id, task_id, source))
+    is_filtered = source is not None or any(label is not None for label in labels.values())
     if not candidates and not is_filtered:
         raise BadInput("name the events to erase, by seqs, session_id, agent_id, task_id or source")
     if not is_filtered:
@@ -121,7 +82,7 @@ def select(
         return candidates
     matches: list[int] = []
     among = set(candidates)
-    for event in log.iterate(session_id=session_id, agent_id=agent_id, task_id=task_id):
+    for event in log.iterate(**labels):
         if among and event.seq not in among:
             continue
         if source is None or _comes_from(event, source):
@@ -131,35 +92,6 @@ def select(
 
 def _comes_from(event: Event, source: str) -> bool:
     return event.metadata.get("imported") == source or event.source_key.startswith(source)
-
-
-def due(
-    log: EventLog,
-    older_than: dt.timedelta,
-    *,
-    kinds: Collection[str] = (),
-    session_id: str | None = None,
-    agent_id: str | None = None,
-    task_id: TextOrTexts = None,
-) -> list[int]:
-    """The events that were *recorded* longer ago than this.
-
-    Dates in an import do not matter, so imported history is not old at once.
-    """
-    if older_than <= dt.timedelta(0):
-        raise BadInput("the retention period must be greater than zero")
-    before = (dt.datetime.now(dt.UTC) - older_than).isoformat(timespec="microseconds")
-    filters = SearchFilters.of(
-        session_id=session_id, agent_id=agent_id, task_id=task_id, kind=list(kinds) or None
-    )
-    where, values = conditions(filters=filters)
-    never = ", ".join(f"'{kind}'" for kind in sorted(ABOUT_THE_LOG))
-    rows = log.query(
-        f"SELECT seq FROM event WHERE {where} AND recorded_at < ? "
-        f"AND NOT ({IS_ERASED}) AND kind NOT IN ({never}) ORDER BY seq",
-        [*values, before],
-    )
-    return [seq for (seq,) in rows]
 
 
 def erase(
@@ -172,17 +104,12 @@ def erase(
     copies: bool = False,
     possible: bool = False,
     dry_run: bool = False,
-    related: bool = True,
-    rule: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> ErasureReport:
     """Erase these events, and with `copies` also events that repeat them or were made from them.
 
-    copies.py finds the copies; events with one of `words` count too. `possible` counts results of
-    queries that name no events as copies, if they may have read one of these.
-
-    Without `related`, only these events are erased, and no copies or saved variables are looked
-    for. The record of the erasure names the `rule`.
+    erasure_plan.py finds the copies; events with one of `words` count too. `possible` counts
+    results of queries that name no events as copies, if they may have read one of these.
     """
     if reason not in REASONS:
         raise BadInput(
@@ -195,33 +122,11 @@ def erase(
         )
     store.log.backend.check_writable()
     store.log.backend.refresh()
-    plan = ErasurePlan(store.log, seqs)
-    if related:
-        plan.look_around(words, copies=copies, possible=possible, progress=progress)
-    chosen = [*plan.asked, *plan.snapshots, *(plan.copies if copies else ())]
-    payloads = unshared_payloads(store.log.backend, set(chosen))
-    report = ErasureReport(
-        asked=tuple(plan.asked),
-        copies=tuple(plan.copies),
-        why={str(why): tuple(seqs) for why, seqs in plan.why.items()},
-        possible=tuple(plan.possible),
-        labels=tuple(plan.labels),
-        snapshots=tuple(plan.snapshots),
-        variables=tuple(plan.variables()),
-        sessions=tuple(sorted(plan.sessions)),
-        remaining=() if copies else tuple(plan.copies),
-        payloads=len(payloads),
-        payload_bytes=sum(map(store.payloads.stored_size, payloads)),
+    plan = plan_with_copies(
+        store.log, seqs, words, copies=copies, possible=possible, progress=progress
     )
-    # Each run of a retention is recorded, even if nothing was due.
-    if dry_run or (not chosen and reason != "retention"):
-        return report
-    facts: dict[str, Any] = {"reason": reason, "by": by or getpass.getuser()}
-    if rule:
-        facts["rule"] = rule
-    record = store.log.backend.erase(sorted(chosen), payloads, facts)
-    unfinished = filter(None, [finish(store, progress), record.unfinished])
-    return msgspec.structs.replace(report, seq=record.seq, unfinished="; ".join(unfinished))
+    is_dry = dry_run or not plan.erased
+    return _carry_out(store, plan, {"reason": reason, "by": by}, is_dry, progress)
 
 
 def expire(
@@ -229,35 +134,51 @@ def expire(
     older_than: dt.timedelta,
     *,
     kinds: Collection[str] = (),
-    session_id: str | None = None,
-    agent_id: str | None = None,
-    task_id: TextOrTexts = None,
     by: str = "",
     dry_run: bool = False,
     progress: Progress | None = None,
+    **labels: Unpack[FilterFields],
 ) -> ErasureReport:
-    """Erase events that were recorded longer ago than this. Copies and variables stay."""
-    seqs = due(
-        store.log,
-        older_than,
-        kinds=kinds,
-        session_id=session_id,
-        agent_id=agent_id,
-        task_id=task_id,
+    """Erase events that were *recorded* longer ago than this. Copies and variables stay.
+
+    Dates in an import do not matter, so imported history is not old at once. Each run is recorded,
+    even if nothing was due.
+    """
+    if older_than <= dt.timedelta(0):
+        raise BadInput("the retention period must be greater than zero")
+    store.log.backend.check_writable()
+    store.log.backend.refresh()
+    before = (dt.datetime.now(dt.UTC) - older_than).isoformat(timespec="microseconds")
+    filters = SearchFilters.of(**labels).narrowed(kind=list(kinds) or None)
+    where, values = conditions(filters=filters)
+    rows = store.log.query(
+        f"SELECT seq FROM event WHERE {where} AND recorded_at < ? AND NOT {IS_ERASED} ORDER BY seq",
+        [*values, before],
     )
-    scope = {"session_id": session_id, "agent_id": agent_id, "task_id": task_id}
+    plan = plan_alone(store.log, [seq for (seq,) in rows])
     rule = {"older_than": older_than.total_seconds(), "kinds": [str(kind) for kind in kinds]}
-    rule |= {name: value for name, value in scope.items() if value is not None}
-    return erase(
-        store,
-        seqs,
-        reason="retention",
-        by=by,
-        dry_run=dry_run,
-        related=False,
-        rule=rule,
-        progress=progress,
-    )
+    rule |= {name: value for name, value in labels.items() if value is not None}
+    facts = {"reason": "retention", "by": by, "rule": rule}
+    return _carry_out(store, plan, facts, dry_run, progress)
+
+
+def _carry_out(
+    store: StoreFiles,
+    plan: ErasureReport,
+    facts: dict[str, Any],
+    is_dry: bool,
+    progress: Progress | None,
+) -> ErasureReport:
+    """Erase what a plan says. The event that records the erasure has the facts."""
+    payloads = unshared_payloads(store.log.backend, set(plan.erased))
+    sizes = map(store.payloads.stored_size, payloads)
+    report = replace(plan, payloads=len(payloads), payload_bytes=sum(sizes))
+    if is_dry:
+        return report
+    facts["by"] = facts["by"] or getpass.getuser()
+    record = store.log.backend.erase(sorted(plan.erased), payloads, facts)
+    unfinished = filter(None, [finish(store, progress), record.unfinished])
+    return replace(report, seq=record.seq, unfinished="; ".join(unfinished))
 
 
 # cleaning up --------------------------------------------------------------------------------------

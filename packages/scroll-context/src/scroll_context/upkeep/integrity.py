@@ -8,12 +8,20 @@ reported as known.
 import bisect
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from scroll_context.errors import PayloadDamaged, PayloadMissing
-from scroll_context.events import ABOUT_THE_LOG, STORE_SESSION, Event, Kind, Progress
+from scroll_context.events import (
+    ABOUT_THE_LOG,
+    STORE_SESSION,
+    Event,
+    Kind,
+    Progress,
+    merged_spans,
+    unpacked_seqs,
+)
 from scroll_context.log.chain import GENESIS, breaks
 from scroll_context.log.columns import TableRow
 from scroll_context.log.log import EventLog
@@ -128,29 +136,27 @@ def _split_declared(
     """
     erasure_spans: list[tuple[int, int]] = []
     damage_spans: list[tuple[int, int]] = []
+    legible: list[_Fault] = []
     for event in records:
         if event.session_id == STORE_SESSION:
-            erasure_spans += spans_in(event.metadata.get("spans"))
+            erasure_spans += unpacked_seqs(event.metadata.get("spans"))
         if event.kind == Kind.SALVAGE:
-            damage_spans += _declared_by(event.metadata)
-    erasures = Spans(erasure_spans)
-    damage = Spans(damage_spans)
+            damage_spans += unpacked_seqs(event.metadata.get("altered"))
+            damage_spans += unpacked_seqs(event.metadata.get("lost"))
+        legible += _legible(event, erased)
+    erasures = _Spans(erasure_spans)
+    damage = _Spans(damage_spans)
     unexplained = [
         _Fault(seq, "altered: no erasure names this erased event")
         for seq in erased
-        if seq not in erasures
+        if not erasures.covers(seq, seq)
     ]
-    legible: list[_Fault] = []
-    for event in records:
-        legible += _legible(event, erased)
     bad: list[tuple[int, str]] = []
     declared: list[tuple[int, str]] = []
     for fault in sorted([*faults, *unexplained, *legible]):
         is_damage = damage.covers(fault.seq, fault.last or fault.seq)
-        if is_damage or fault.what == UNREADABLE_ROW or fault in legible:
-            declared.append((fault.seq, fault.what))
-        else:
-            bad.append((fault.seq, fault.what))
+        is_declared = is_damage or fault.what == UNREADABLE_ROW or fault in legible
+        (declared if is_declared else bad).append((fault.seq, fault.what))
     return bad, declared
 
 
@@ -162,14 +168,13 @@ def _legible(record: Event, erased: list[int]) -> Iterator[_Fault]:
     """
     if record.kind != Kind.ERASURE or record.session_id != STORE_SESSION:
         return
-    spans = spans_in(record.metadata.get("spans"))
-    # An erasure concerns events before its own.
-    last = record.seq - 1
-    earlier = Spans((max(1, low), min(high, last)) for low, high in spans)
-    count, first = 0, 0
-    for low, high in earlier.merged:
-        at, end = bisect.bisect_left(erased, low), bisect.bisect_right(erased, high)
-        count += high - low + 1 - (end - at)
+    count = 0
+    first = 0
+    for low, high in spans_before(record.seq, record.metadata.get("spans")):
+        at = bisect.bisect_left(erased, low)
+        end = bisect.bisect_right(erased, high)
+        size = high - low + 1
+        count += size - (end - at)
         if count and not first:
             # The first seq of the span that is not among the erased ones.
             pairs = enumerate(erased[at:end], low)
@@ -181,41 +186,26 @@ def _legible(record: Event, erased: list[int]) -> Iterator[_Fault]:
         yield _Fault(first, what)
 
 
-def spans_in(value: object) -> Iterator[tuple[int, int]]:
-    """The spans of seqs in metadata, which may have any shape."""
-    for span in value if isinstance(value, list) else ():
-        match span:
-            case [first, last] if type(first) is int and type(last) is int:
-                yield first, last
+def spans_before(seq: int, spans: object) -> list[tuple[int, int]]:
+    """The spans in the record of an erasure at a seq, which may have any shape.
+
+    An erasure covers only events before it, whatever the spans say.
+    """
+    earlier = []
+    for first, last in unpacked_seqs(spans):
+        earlier.append((max(1, first), min(last, seq - 1)))
+    return merged_spans(earlier)
 
 
-def _declared_by(metadata: dict[str, Any]) -> Iterator[tuple[int, int]]:
-    """The rows that a salvage has declared altered or lost."""
-    altered = metadata.get("altered")
-    for seq in altered if isinstance(altered, list) else ():
-        yield from spans_in([[seq, seq]])
-    yield from spans_in(metadata.get("lost"))
-
-
-class Spans:
+class _Spans:
     """A set of seqs, as spans. Looking one up takes a few steps, however many spans there are."""
 
     def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
-        self.merged: list[list[int]] = []
-        for low, high in sorted(spans):
-            if high < low:
-                continue
-            if self.merged and low <= self.merged[-1][1] + 1:
-                self.merged[-1][1] = max(high, self.merged[-1][1])
-            else:
-                self.merged.append([low, high])
-
-    def __contains__(self, seq: int) -> bool:
-        return self.covers(seq, seq)
+        self._merged = merged_spans(spans)
 
     def covers(self, first: int, last: int) -> bool:
-        at = bisect.bisect_right(self.merged, [first, sys.maxsize]) - 1
-        return at >= 0 and last <= self.merged[at][1]
+        at = bisect.bisect_right(self._merged, (first, sys.maxsize)) - 1
+        return at >= 0 and last <= self._merged[at][1]
 
 
 def _payload_fault(log: EventLog, digest: str) -> str:

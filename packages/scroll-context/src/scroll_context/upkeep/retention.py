@@ -13,7 +13,8 @@ from collections.abc import Collection
 
 from scroll_context.errors import ScrollError
 from scroll_context.events import STORE_SESSION, Kind
-from scroll_context.upkeep.erase import ErasureReport, StoreFiles, expire
+from scroll_context.upkeep.erase import StoreFiles, expire
+from scroll_context.upkeep.erasure_plan import ErasureReport
 
 # How often the service checks whether a run is due.
 _CHECK_INTERVAL = dt.timedelta(hours=1)
