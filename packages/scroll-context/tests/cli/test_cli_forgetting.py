@@ -28,6 +28,16 @@ def test_a_seq_behind_the_last_event_erases_nothing_else(filled: Any, folder: Pa
         assert [event.content for event in store.log.iterate()][: len(before)] == before
 
 
+def test_an_erasure_that_matches_nothing_says_so(filled: Any) -> None:
+    for command in (("--yes",), ("--dry-run",), ()):
+        result = filled("erase", "--session", "nosuch", *command)
+        assert result.exit_code == 0 and result.stdout == ""
+        assert "nothing to erase: no event matches" in result.stderr
+        assert "`scroll sessions" in result.stderr
+    report = json.loads(filled("erase", "--source", "nosuch", "--json").stdout)
+    assert report["asked"] == [] and report["seq"] is None
+
+
 def test_erase_shows_asks_and_erases(filled: Any, folder: Path) -> None:
     with Store(folder) as store:
         store.append(Draft(session_id="x", content="I heard that my sister Nadia is coming"))

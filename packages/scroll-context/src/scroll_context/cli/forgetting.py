@@ -155,11 +155,17 @@ def erase(
         }
         with progress("looking for copies") as bar:
             plan = opened.erase(**request, dry_run=True, progress=bar)  # type: ignore[arg-type]
+        if as_json and (dry_run or not plan.events):
+            print_document(plan)
+        elif plan.events and (dry_run or not yes):
+            _show(plan, opened)
+        if not plan.events:
+            note(
+                "nothing to erase: no event matches, or the ones that match were erased before. "
+                "`scroll sessions` lists the full names of sessions, agents and tasks"
+            )
         if dry_run or not plan.events:
-            _show(plan, opened, as_json)
             return
-        if not yes:
-            _show(plan, opened, False)
         _confirm(opened, store, plan.events, plan.sessions, yes=yes)
         with progress("erasing") as bar:
             report = opened.erase(**request, progress=bar)  # type: ignore[arg-type]
@@ -180,10 +186,7 @@ def erase(
     note(unreachable(printable_place(store)))
 
 
-def _show(plan: "ErasureReport", store: "Store", as_json: bool) -> None:
-    if as_json:
-        print_document(plan)
-        return
+def _show(plan: "ErasureReport", store: "Store") -> None:
     _show_events("erase", store, plan.asked, LISTED)
     for why, seqs in plan.why.items():
         echo(f"{counted(len(seqs), 'copy', 'copies')}: {why}")
@@ -254,13 +257,8 @@ def _name_affected(opened: "Store", place: Place, sessions: Iterable[str]) -> No
     )
     projects = [task for (task,) in rows if task]
     note(f"store: {printable_place(place)}")
-    note(f"projects: {_named(projects) or 'none'}")
-    note(f"sessions: {_named(names)}")
-
-
-def _named(names: Sequence[str]) -> str:
-    listed = ", ".join(one_line(name, 60) for name in names[:LISTED])
-    return listed if len(names) <= LISTED else f"{listed} and {len(names) - LISTED:,} more"
+    note(f"projects: {_listed(projects) or 'none'}")
+    note(f"sessions: {_listed(names)}")
 
 
 def _confirm(
@@ -271,9 +269,10 @@ def _confirm(
     confirm(f"Erase {counted(events, 'event')} of {printable_place(place)}?", yes=yes)
 
 
-def _listed(seqs: tuple[int, ...]) -> str:
-    listed = ", ".join(map(str, seqs[:LISTED]))
-    return listed if len(seqs) <= LISTED else f"{listed} and {len(seqs) - LISTED:,} more"
+def _listed(names: Sequence[object]) -> str:
+    """The first names or seqs of a list, and how many more there are."""
+    listed = ", ".join(one_line(str(name), 60) for name in names[:LISTED])
+    return listed if len(names) <= LISTED else f"{listed} and {len(names) - LISTED:,} more"
 
 
 @click.command(cls=Command)
@@ -329,7 +328,7 @@ def retention(
         )
         with progress("counting") as bar:
             report = expire(dry_run=True, progress=bar)
-        summary = f"{_extent(report, 'are due')}"
+        summary = _extent(report, "are due")
         if not dry_run:
             if report.events:
                 if not (yes or as_json):
@@ -391,10 +390,8 @@ def scan(erasing: bool, dry_run: bool, yes: bool, store: Place, as_json: bool) -
                 "their copies."
             )
             raise SystemExit(1)
-        seqs, words = (
-            sorted({secret.seq for secret in secrets}),
-            {secret.value for secret in secrets},
-        )
+        seqs = sorted({secret.seq for secret in secrets})
+        words = {secret.value for secret in secrets}
         sessions = [event.session_id for event in opened.log.get_many(seqs)]
         _confirm(opened, store, len(seqs), sessions, yes=yes)
         with progress("erasing") as bar:
