@@ -238,6 +238,16 @@ def test_a_spoiled_export_restores_nothing(busy: EventLog, tmp_path: Path, how: 
     other.close()
 
 
+def test_a_merge_keeps_empty_values_in_metadata(log: EventLog, tmp_path: Path) -> None:
+    asked = log.append(Draft(content="asked"))
+    log.append(Draft(content="answered", reply_to=asked, metadata={"mood": None, "n": 1}))
+    copy = EventLog(FileBackend(tmp_path / "copy", create=True))
+    copy.append(Draft(content="there already"))
+    answer = copy.get(merged(exported(log), copy)[1])
+    assert answer.metadata["mood"] is None and answer.metadata["n"] == 1
+    copy.close()
+
+
 def test_an_export_with_nonsense_in_its_metadata_is_merged_as_it_is(
     log: EventLog, tmp_path: Path
 ) -> None:

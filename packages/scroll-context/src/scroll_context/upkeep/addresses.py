@@ -107,15 +107,16 @@ class _Renumbering:
             if event.kind == Kind.SNAPSHOT:
                 snapshot = self._snapshot(Snapshot.decode(text(event)))
                 values |= {"content": snapshot.encode(), "payload": None}
-        values["metadata"] = {name: value for name, value in metadata.items() if value is not None}
-        return replace(event, **values)
+        return replace(event, metadata=metadata, **values)
 
     def _metadata(self, event: Draft) -> dict[str, Any]:
         """The metadata with new seqs in the fields that any event may have."""
         metadata = dict(event.metadata)
         for field in SEQ_NAMES:
             if isinstance(metadata.get(field), int):
-                metadata[field] = self._address(metadata[field])
+                new_seq = self._address(metadata.pop(field))
+                if new_seq is not None:
+                    metadata[field] = new_seq
         for field in SEQ_LIST_NAMES:
             if isinstance(metadata.get(field), list):
                 metadata[field], is_complete = self._packed(metadata[field])
