@@ -155,7 +155,8 @@ class Fragments:
             if context is None or plan.seq not in plan_seqs:
                 raise HTTPException(404, "There is no such plan before this request.")
             gone = departures([plan], context.view)
-        return self._page("left.html", gone=gone[:MOST_LEFT], more=max(0, len(gone) - MOST_LEFT))
+        more = max(0, len(gone) - MOST_LEFT)
+        return self._page("left.html", gone=gone[:MOST_LEFT], more=more)
 
     def download(self, request: Request) -> Response:
         """The bytes of an event: its payload, or its text."""
@@ -179,11 +180,11 @@ class Fragments:
         if event.payload is None or not is_image(event):
             raise HTTPException(404, "This event is not a picture.")
         data = self._store.payloads.read(event.payload.digest)
-        media_type = next((kind for magic, kind in IMAGES.items() if data.startswith(magic)), None)
-        if media_type is None:
+        matches = [kind for magic, kind in IMAGES.items() if data.startswith(magic)]
+        if not matches:
             raise HTTPException(404, "This payload is not the picture that it claims to be.")
         headers = {"content-security-policy": "default-src 'none'; sandbox"}
-        return Response(data, media_type=media_type, headers=headers)
+        return Response(data, media_type=matches[0], headers=headers)
 
     async def live(self, request: Request) -> Response:
         """Reports to an open page of a session how far the session has come, whenever there is

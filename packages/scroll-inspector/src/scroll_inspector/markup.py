@@ -149,7 +149,8 @@ def addresses(text: str, exported: bool = False) -> Markup:
             return f'<a href="/events/{lo}-{hi}">{match[0]}</a>'
         return f'<a href="/event/{lo}">{lo}</a>'
 
-    return Markup(_ADDRESS.sub(lambda match: _RUN.sub(run, match[0]), str(escape(visible(text)))))
+    escaped = str(escape(visible(text)))
+    return Markup(_ADDRESS.sub(lambda match: _RUN.sub(run, match[0]), escaped))
 
 
 def sent(text: str, most: int) -> Markup:
@@ -174,6 +175,7 @@ def marked(snippet: str, words: re.Pattern[str]) -> Markup:
     pieces: list[Markup] = []
     at = 0
     for match in words.finditer(text):
-        pieces += [escape(text[at : match.start()]), Markup("<mark>{}</mark>").format(match[0])]
+        pieces.append(escape(text[at : match.start()]))
+        pieces.append(Markup("<mark>{}</mark>").format(match[0]))
         at = match.end()
     return Markup("").join([*pieces, escape(text[at:])])

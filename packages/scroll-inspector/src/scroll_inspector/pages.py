@@ -1,6 +1,6 @@
 """The pages: each is a function of a request that reads the store and fills a template."""
 
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlencode
 
 from starlette.exceptions import HTTPException
@@ -16,7 +16,7 @@ from scroll_inspector import charts, markup, seen, visibility
 from scroll_inspector.charts import chart
 from scroll_inspector.inspector import Inspector
 from scroll_inspector.plans import plan_summary
-from scroll_inspector.sessions import SessionSums, matching
+from scroll_inspector.sessions import SessionFilter, SessionSums, State
 from scroll_inspector.steps import beginning, earlier, steps_page
 
 SESSIONS = 50
@@ -38,7 +38,8 @@ KINDS = [
     Kind.TOOL_RESULT,
     Kind.ARTIFACT,
 ]
-STATES = ["running", "answered", "stopped", "unanswered", "crashed", "imported"]
+# The states that a reader can filter by. An empty session has nothing to look at.
+STATES = [state for state in get_args(State) if state != "empty"]
 SESSION_FILTERS = ("q", "agent", "task", "from", "to", "state")
 SEARCH_FILTERS = ("q", "session", "agent", "task", "kind", "role", "from", "to", "lo", "hi")
 
@@ -57,16 +58,13 @@ class Pages:
         """The list of sessions."""
         filters = _filters(request, SESSION_FILTERS)
         sessions = self._catalogue.sessions()
-        matches = list(
-            matching(
-                sessions,
-                filters["q"],
-                filters["agent"],
-                filters["task"],
-                filters["from"],
-                filters["to"],
-            )
-        )
+        matches = SessionFilter(
+            words=filters["q"],
+            agent=filters["agent"],
+            task=filters["task"],
+            since=filters["from"],
+            until=filters["to"],
+        ).matches(sessions)
         if filters["state"]:
             matches = [
                 match
@@ -111,7 +109,9 @@ class Pages:
         )
 
     def _hits(self, filters: dict[str, str], first: int, last: int) -> Any:
-        seq_range = (first, last or self._store.log.last_seq()) if first or last else None
+        seq_range = None
+        if first or last:
+            seq_range = (first, last or self._store.log.last_seq())
         return self._store.index.search(
             filters["q"],
             k=HITS,

@@ -71,6 +71,7 @@ def page(past: Past, request: Event) -> SeenPage:
     """A request beside the one before it."""
     at = bisect.bisect_left(past.requests, request.seq, key=lambda event: event.seq)
     earlier = past.requests[at - 1] if at else None
+    later = past.requests[at + 1 : at + 2]
     before = past.seen(earlier) if earlier is not None else None
     seen = past.seen(request)
     messages, difference = compared(past, before, seen)
@@ -89,7 +90,7 @@ def page(past: Past, request: Event) -> SeenPage:
         parts=parts,
         prefix_tokens=prefix_tokens,
         previous=earlier.seq if earlier else None,
-        following=past.requests[at + 1].seq if at + 1 < len(past.requests) else None,
+        following=later[0].seq if later else None,
         number=at + 1,
         count=len(past.requests),
         window=window,

@@ -80,24 +80,32 @@ class Guard:
             return PlainTextResponse("The inspector only reads.\n", 405, {"allow": "GET, HEAD"})
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         token = dict(query).get("token")
-        if token is not None:
-            if not _is_same(token, self._token):
-                return PlainTextResponse(WRONG_TOKEN, 401)
-            rest = urlencode([(name, value) for name, value in query if name != "token"])
-            path = "/" + scope.get("raw_path", scope["path"].encode()).decode("latin-1").lstrip("/")
-            answer = RedirectResponse(f"{path}?{rest}" if rest else path, 303)
-            answer.set_cookie(self._cookie, self._cookie_value, httponly=True, samesite="lax")
-            return answer
+        if token is not None and _is_same(token, self._token):
+            return self._signed_in(scope, query)
+        if token is not None or not self._has_cookie(headers):
+            return PlainTextResponse(WRONG_TOKEN, 401)
+        return None
+
+    def _signed_in(self, scope: Scope, query: list[tuple[str, str]]) -> Response:
+        """Sends the holder of the token on to the same address without it, with a cookie."""
+        raw_path = scope.get("raw_path", scope["path"].encode()).decode("latin-1")
+        # Two slashes at the beginning would name another host.
+        address = "/" + raw_path.lstrip("/")
+        rest = urlencode([(name, value) for name, value in query if name != "token"])
+        if rest:
+            address += f"?{rest}"
+        answer = RedirectResponse(address, 303)
+        answer.set_cookie(self._cookie, self._cookie_value, httponly=True, samesite="lax")
+        return answer
+
+    def _has_cookie(self, headers: Headers) -> bool:
         cookies: SimpleCookie = SimpleCookie()
         try:
             cookies.load(headers.get("cookie", ""))
         except CookieError:
-            return PlainTextResponse(WRONG_TOKEN, 401)
-        if self._cookie not in cookies or not _is_same(
-            cookies[self._cookie].value, self._cookie_value
-        ):
-            return PlainTextResponse(WRONG_TOKEN, 401)
-        return None
+            return False
+        cookie = cookies.get(self._cookie)
+        return cookie is not None and _is_same(cookie.value, self._cookie_value)
 
 
 def _is_same(text: str, secret: str) -> bool:

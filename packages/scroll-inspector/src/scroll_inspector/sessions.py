@@ -6,7 +6,6 @@ are computed again.
 """
 
 import threading
-from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -246,21 +245,32 @@ def _add(session: SessionSums, row: _Row) -> None:
     session.dollars += row.dollars
 
 
-def matching(
-    sessions: list[SessionSums], words: str, agent: str, task: str, since: str, until: str
-) -> Iterator[SessionSums]:
-    """The sessions that pass the filters; an empty filter lets everything pass."""
-    query_words = words.casefold().split()
-    since = times.bound(since, upper=False) if since else ""
-    until = times.bound(until, upper=True) if until else ""
-    for session in sessions:
-        names = (session.title, session.session_id, session.agent_id, session.task_id)
-        text = " ".join(names).casefold()
-        if (
-            all(word in text for word in query_words)
-            and agent in ("", session.agent_id)
-            and task in ("", session.task_id)
+class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions a list shows; an empty field lets every session pass."""
+
+    words: str = ""
+    agent: str = ""
+    task: str = ""
+    # Times as a reader writes them: a date, or the beginning of one.
+    since: str = ""
+    until: str = ""
+
+    def matches(self, sessions: list[SessionSums]) -> list[SessionSums]:
+        """The sessions that pass."""
+        since = times.bound(self.since, upper=False) if self.since else ""
+        until = times.bound(self.until, upper=True) if self.until else ""
+        return [
+            session
+            for session in sessions
+            if self._has_names(session)
             and (not since or session.last_at >= since)
             and (not until or session.first_at[: len(until)] <= until)
-        ):
-            yield session
+        ]
+
+    def _has_names(self, session: SessionSums) -> bool:
+        names = (session.title, session.session_id, session.agent_id, session.task_id)
+        text = " ".join(names).casefold()
+        has_words = all(word in text for word in self.words.casefold().split())
+        has_agent = self.agent in ("", session.agent_id)
+        has_task = self.task in ("", session.task_id)
+        return has_words and has_agent and has_task

@@ -104,8 +104,10 @@ def steps_page(
             more = True
             break
         events.append(event)
-    first, last = (events[0].seq, events[-1].seq) if events else (0, after)
-    return StepsPage(tuple(items_of(events)), first, last, more)
+    if not events:
+        return StepsPage((), first=0, last=after, more=more)
+    items = tuple(items_of(events))
+    return StepsPage(items, first=events[0].seq, last=events[-1].seq, more=more)
 
 
 def beginning(log: EventLog, session_id: str, seq: int) -> int:

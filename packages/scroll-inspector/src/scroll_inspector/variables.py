@@ -57,8 +57,8 @@ class Namespaces:
         count = bisect.bisect_left(cell_seqs, request.seq)
         names = self._names_after(past, count)
         # Behind the variables, the list has the shapes of tool results.
-        listed, _, _ = str(request.metadata.get("digest", "")).partition(HEADING)
-        previews = {name: _ORIGIN.sub("", line) for name, line in _LINE.findall(listed)}
+        variable_list = str(request.metadata.get("digest", "")).partition(HEADING)[0]
+        previews = {name: _ORIGIN.sub("", line) for name, line in _LINE.findall(variable_list)}
         variables = [
             self._variable(saved, previews.get(saved.name, "")) for saved in names.values()
         ]

@@ -1,7 +1,9 @@
 """Whether the model saw one event: in which requests, in which form, and if not, why not."""
 
 import bisect
+import itertools
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -11,6 +13,13 @@ from scroll_context.session.context import WindowedContext
 from scroll_context.session.explain import INDEX, whereabouts
 from scroll_context.session.past import Past
 from scroll_inspector.plans import NumberedPlan, plans_about, plans_after
+
+
+class _Cause(NamedTuple):
+    """The plan that may have brought an event into another form, and its reason."""
+
+    plan: int | None = None
+    reason: str = ""
 
 
 class Stretch(msgspec.Struct, frozen=True):
@@ -36,15 +45,15 @@ def stretches(past: Past, event: Event) -> list[Stretch]:
     begin = bisect.bisect_right(numbers, event.seq)
     if begin == len(numbers):
         return []
-    # The requests at which the event may appear in another form, with the plan and its reason.
-    changes: dict[int, tuple[int | None, str]] = {begin: (None, "")}
+    # The requests at which the event may appear in another form.
+    changes = {begin: _Cause()}
     for seq, plan in _plans_that_may_change(past, event):
         at = bisect.bisect_right(numbers, seq)
         if at < len(numbers):
-            changes[at] = (seq, plan.reason)
+            changes[at] = _Cause(seq, plan.reason)
     runs: list[Stretch] = []
-    places = sorted(changes)
-    for start, end in zip(places, [*places[1:], len(numbers)], strict=True):
+    places = [*sorted(changes), len(numbers)]
+    for start, end in itertools.pairwise(places):
         _, context = past.context(requests[start])
         if context is None:
             return []
@@ -54,8 +63,17 @@ def stretches(past: Past, event: Event) -> list[Stretch]:
         if runs and runs[-1].how == how:
             runs[-1] = replace(runs[-1], last=last, count=runs[-1].count + count)
         else:
-            plan_seq, reason = changes[start]
-            runs.append(Stretch(numbers[start], last, count, how, plan_seq, reason))
+            cause = changes[start]
+            runs.append(
+                Stretch(
+                    first=numbers[start],
+                    last=last,
+                    count=count,
+                    how=how,
+                    plan=cause.plan,
+                    reason=cause.reason,
+                )
+            )
     return runs
 
 
