@@ -41,6 +41,8 @@ _NAME = re.compile(
     r"|\b[A-Za-z]+-?\d[\w-]*\b|#\d+\b|\b\d{2,}(?:[.,]\d+)*\b"
 )
 
+_DIGITS = re.compile(r"\d+")
+
 
 class Action(msgspec.Struct, frozen=True):
     """One call, as the index and the state of the work name it."""
@@ -100,7 +102,7 @@ def merged_names(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
     by_form: dict[str, list[str]] = {}
     for names in lists:
         for name in names:
-            form = re.sub(r"\d+", "0", name)
+            form = _DIGITS.sub("0", name)
             counts[form] = counts.get(form, 0) + 1
             alike = by_form.setdefault(form, [])
             if name in alike:
@@ -122,7 +124,7 @@ def written_names(names: Sequence[str], limit: int) -> str:
     parts: list[str] = []
     before = ""
     for name in names:
-        form = re.sub(r"\d+", "0", name)
+        form = _DIGITS.sub("0", name)
         if form == before and form != name:
             parts[-1] = f"{parts[-1]}…{name}"
         else:

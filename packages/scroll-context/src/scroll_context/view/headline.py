@@ -169,6 +169,8 @@ def _landmarks(texts: Iterable[str]) -> str:
 
 
 def _field(text: str, limit: int) -> str:
+    if not text:
+        return ""
     for reserved, written in (("|", "/"), ("⟦", "["), ("⟧", "]")):
         text = text.replace(reserved, written)
     return cut(text, limit)
