@@ -26,7 +26,6 @@ from msgspec.structs import replace
 from scroll_context.errors import BadInput, QuotaReached, ScrollError, StoreClosed
 from scroll_context.events import Draft, Event, Kind, Scope
 from scroll_context.log.backend import Written
-from scroll_context.log.columns import TableRow
 from scroll_context.log.commits import Ticket
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import TEXT
@@ -291,7 +290,7 @@ class Journal:
             append.error = error
 
     def _new_event(self, row: PreparedRow, place: Written) -> Event:
-        event = event_from_row(TableRow(place.seq, *row.columns, place.chain, row.nonce, None))
+        event = event_from_row((place.seq, *row.columns, place.chain, row.nonce, None))
         if event.seq > self._view_seq:
             self._show(event, row.bytes)
         return event

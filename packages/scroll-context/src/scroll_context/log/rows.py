@@ -86,11 +86,8 @@ class PreparedRow(msgspec.Struct, frozen=True):
     @property
     def bytes(self) -> int:
         """The approximate size of the row in the log file."""
-        return sum(
-            len(value) if value.isascii() else len(value.encode())
-            for value in self.columns
-            if isinstance(value, str)
-        )
+        text = "".join([value for value in self.columns if isinstance(value, str)])
+        return len(text) if text.isascii() else len(text.encode())
 
 
 def prepare(
@@ -392,4 +389,6 @@ def _encode_metadata(metadata: dict[str, Any]) -> str:
 
 def without_surrogates(text: str) -> str:
     """The text as a row holds it: UTF-8 has no place for a lone surrogate."""
+    if text.isascii():
+        return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -484,22 +484,26 @@ def fields_of(message: HostMessage) -> dict[str, Any]:
     metadata: dict[str, Any] = {Origin.HOST.value: message.id}
     if message.echo:
         metadata["echo"] = True
-    fields: dict[str, Any] = {"role": message.role, "content": str(message.text)}
+    fields: dict[str, Any] = {
+        "kind": Kind.CONVERSATION,
+        "role": message.role,
+        "content": str(message.text),
+        "metadata": metadata,
+    }
     if message.notice:
-        return fields | {"kind": Kind.NOTICE, "role": "user", "metadata": metadata}
-    if message.role == "tool":
-        answer = {
-            "kind": Kind.TOOL_RESULT,
-            "name": message.name,
-            "tool_call_id": message.call_id,
-            "tool_state": message.state,
-        }
-        return fields | answer | {"metadata": metadata}
-    if message.calls:
-        metadata["tool_calls"] = msgspec.to_builtins(list(message.calls))
-    if message.thinking:
-        metadata["thinking"] = msgspec.to_builtins(list(message.thinking))
-    return fields | {"kind": Kind.CONVERSATION, "metadata": metadata}
+        fields["kind"] = Kind.NOTICE
+        fields["role"] = "user"
+    elif message.role == "tool":
+        fields["kind"] = Kind.TOOL_RESULT
+        fields["name"] = message.name
+        fields["tool_call_id"] = message.call_id
+        fields["tool_state"] = message.state
+    else:
+        if message.calls:
+            metadata["tool_calls"] = msgspec.to_builtins(list(message.calls))
+        if message.thinking:
+            metadata["thinking"] = msgspec.to_builtins(list(message.thinking))
+    return fields
 
 
 def chained(before: str, mark: str) -> str:

@@ -50,14 +50,27 @@ def shape_of(raw: bytes, text: str, media: Sequence[Media]) -> str:
         return shape
     for number, item in enumerate(media):
         encoded = base64.b64encode(item.data).decode()
-        if len(encoded) >= SHORTEST_CUT and shape.count(encoded) == 1:
-            shape = shape.replace(encoded, f"\x00m{number}\x00")
+        if len(encoded) >= SHORTEST_CUT:
+            shape = _with_mark(shape, encoded, f"\x00m{number}\x00") or shape
     if len(text) >= SHORTEST_CUT:
         for mark, escape in ((_PLAIN, False), (_ESCAPED, True)):
             encoded = json.dumps(text, ensure_ascii=escape)[1:-1]
-            if shape.count(encoded) == 1:
-                return shape.replace(encoded, mark + "\x00")
+            if shorter := _with_mark(shape, encoded, mark + "\x00"):
+                return shorter
     return shape
+
+
+def _with_mark(shape: str, part: str, mark: str) -> str:
+    """The shape with a mark in the place of a part; "" if the part is not there exactly once."""
+    # Searching for a long text takes several times as long as reading it. Its first characters
+    # nearly always lead to it.
+    start = shape.find(part[:SHORTEST_CUT])
+    if start >= 0 and not shape.startswith(part, start):
+        start = shape.find(part)
+    end = start + len(part)
+    if start < 0 or shape.find(part, end) >= 0:
+        return ""
+    return shape[:start] + mark + shape[end:]
 
 
 def wire_bytes(log: EventLog, event: Event) -> bytes | None:

@@ -277,10 +277,9 @@ class _Eviction:
         overhead, after = self._budget.overhead, self._after
         folded = tuple(seq for seq in self._folded if self._view.get(seq))
         clipped = tuple((seq, chars) for seq, chars in self._clipped.items() if self._view.get(seq))
-        rules: dict[str, tuple[int, ...]] = {}
+        rules: dict[str, list[int]] = {}
         for seq in sorted({*folded, *(seq for seq, _ in clipped), *self._evicted}):
-            rule = self._rules[seq].value
-            rules[rule] = (*rules.get(rule, ()), seq)
+            rules.setdefault(self._rules[seq].value, []).append(seq)
         return EvictionPlan(
             reason=reason,
             before=self._before,
@@ -290,7 +289,7 @@ class _Eviction:
             folded=folded,
             clipped=clipped,
             evicted=tuple(sorted(self._evicted.items())),
-            rules=rules,
+            rules={rule: tuple(seqs) for rule, seqs in rules.items()},
             topics=tuple(self._topics.made.values()),
             standing=self._standing,
             unlisted=self._view.index.unlisted,

@@ -307,7 +307,7 @@ class Step(msgspec.Struct, frozen=True, dict=True):
 
     def effect_ended(self, call: int | None, state: str) -> "Step":
         """The step after a call returned, which may be one with effects."""
-        if not any(effect.seq == call for effect in self.effects):
+        if not self.effects or not any(effect.seq == call for effect in self.effects):
             return self
         effects = []
         for effect in self.effects:

@@ -115,6 +115,8 @@ class WorkingView:
         self._foreign_replies = ForeignReplies()
         self._task = ""
         self._pending_request: _PendingRequest | None = None
+        # The newest state of the work, and what it was made from.
+        self._gathered: tuple[tuple[object, ...], tuple[Fact, ...]] | None = None
 
     @classmethod
     def replay(cls, events: Iterable[Event], upto: int | None = None) -> "WorkingView":
@@ -201,6 +203,8 @@ class WorkingView:
         Seqs that are not shown are passed over, so applying it again at once changes nothing.
         """
         facts = self.facts() if plan.evicted else None
+        # It would keep the texts that leave in memory.
+        self._gathered = None
         self.drop_thinking()
         for seq in plan.folded:
             self.fold(seq)
@@ -224,6 +228,7 @@ class WorkingView:
         layout, from `rewritten_at` on.
         """
         facts = self.facts() if retraction.to_index else None
+        self._gathered = None
         leaving = []
         for seq in retraction.seqs:
             owner = self._owner.get(seq, 0)
@@ -332,8 +337,14 @@ class WorkingView:
         return entry
 
     def facts(self) -> tuple[Fact, ...]:
-        """The state of the work after everything that is shown now."""
-        return gathered(self.index.state, self.entries, self.turn)
+        """The state of the work after everything that is shown now.
+
+        Kept, because an eviction is planned first and then applied.
+        """
+        basis = (self.index.state, self.turn, list(self.entries))
+        if self._gathered is None or self._gathered[0] != basis:
+            self._gathered = (basis, gathered(self.index.state, self.entries, self.turn))
+        return self._gathered[1]
 
     def add_to_index(
         self, lines: list[IndexLine], limit: int, facts: tuple[Fact, ...] | None = None

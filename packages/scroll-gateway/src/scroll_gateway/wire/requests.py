@@ -206,7 +206,7 @@ class ListReader:
                 wire=position,
                 echo=part.message.role == "tool" and part.message.name in self._recall_names,
             )
-            out.append(part._replace(message=message))
+            out.append(Part(message, part.first, part.last))
         return tuple(out)
 
 
