@@ -7,7 +7,7 @@ import pytest
 from scroll_context.errors import BadInput
 from scroll_context.events import Kind
 from scroll_context.view.entries import UserMessage
-from scroll_context.view.eviction import Budget, plan_eviction
+from scroll_context.view.eviction import Budget, plan_eviction, prepare_ahead
 from scroll_context.view.passage import Form
 from scroll_context.view.standing import standing_limit
 from scroll_context.view.steps import Step
@@ -262,6 +262,68 @@ def test_thinking_leaves_older_replies_at_an_eviction() -> None:
         )
         scribe.cell(reply, f"c{n}", "row\n" * 200)
     assert scribe.plans
+
+
+def work_and_talk(scribe: Scribe, prepares: bool) -> None:
+    """Turns with edits, test runs, thinking, instructions and plain answers."""
+    for n in range(60):
+        scribe.user(f"Please always log pump {n}. Is its valve {n % 7} tight?")
+        scribe.ask()
+        edit = {"file_path": f"/plant/pump_{n % 5}.py", "old_string": "a", "new_string": "a\nb"}
+        calls = [
+            (f"r{n}", "read", {"file_path": f"/plant/pump_{n % 3}.py"}),
+            (f"e{n}", "edit", edit),
+        ]
+        reply = scribe.reply("", calls, thinking=[{"thinking": "hm", "signature": "s"}])
+        scribe.native(reply, f"r{n}", "read", f"pressure {n}\n" * 90)
+        scribe.native(reply, f"e{n}", "edit", "done", state="error" if n % 4 == 0 else "ok")
+        if prepares:
+            prepare_ahead(scribe.view)
+        scribe.ask()
+        scribe.reply(f"Valve {n % 7} held {n * 3} bar during the test of pump {n}. " * 4)
+        if prepares:
+            prepare_ahead(scribe.view)
+
+
+def test_entries_that_were_prepared_leave_as_the_others_do() -> None:
+    prepared, unprepared = Scribe(4_000), Scribe(4_000)
+    work_and_talk(prepared, prepares=True)
+    work_and_talk(unprepared, prepares=False)
+    assert len(prepared.plans) > 3
+    assert any(plan.topics for plan in prepared.plans)
+    assert any(plan.standing for plan in prepared.plans)
+    assert prepared.plans == unprepared.plans
+    assert prepared.sent == unprepared.sent
+
+
+def test_an_eviction_finds_the_lines_facts_and_stubs_of_prepared_steps() -> None:
+    scribe = Scribe(100_000)
+    work_and_talk(scribe, prepares=True)
+    steps = [entry for entry in scribe.view.entries if isinstance(entry, Step)]
+    with_calls = [step for step in steps if step.reply.calls]
+    assert with_calls
+    for step in with_calls:
+        assert {"line", "facts"} <= step.kept.keys()
+        form = step.without_thinking
+        assert vars(form)["folded_forms"][step.results[0].body.seq].kept is step.kept
+    for step in steps:
+        if step not in with_calls:
+            assert {"topic_terms", "topic_sentences"} <= vars(step.reply.body).keys()
+
+
+def test_a_step_that_changes_after_it_was_prepared_leaves_as_it_then_is() -> None:
+    scribe = Scribe(4_000)
+    scribe.user("Run both checks.")
+    reply = scribe.reply("", [("a", "check", {}), ("b", "check", {})])
+    scribe.native(reply, "a", "check", "fine " * 200)
+    prepare_ahead(scribe.view)
+    scribe.native(reply, "b", "check", "error: the seal is broken", state="error")
+    scribe.ask()
+    for n in range(30):
+        later = scribe.reply("", [(f"c{n}", "look", {})])
+        scribe.native(later, f"c{n}", "look", "quiet " * 200)
+        scribe.ask()
+    assert "check(): error: the seal is broken" in scribe.view.index.render()
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from scroll_context.models import Model
 from scroll_context.plugins import entry_points
 from scroll_context.session.earlier_work import earlier_work
 from scroll_context.store import Store
-from scroll_context.view.eviction import Budget, count_ahead, plan_eviction
+from scroll_context.view.eviction import Budget, plan_eviction, prepare_ahead
 from scroll_context.view.passage import HELD_CHARS
 from scroll_context.view.wording import CELLS, Words, tool_words
 from scroll_context.view.working import Rendered, WorkingView, needs_excerpt, render
@@ -121,7 +121,7 @@ class WindowedContext:
             self.begin(session, budget)
         plan = plan_eviction(self.view, budget, overflowed=overflowed)
         if plan is None:
-            count_ahead(self.view)
+            prepare_ahead(self.view)
             return False
         remark, facts = self.replacement(plan, budget, model)
         # The journal gives the event to `add`, which applies the plan.

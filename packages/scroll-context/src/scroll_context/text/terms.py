@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from heapq import heapify, heappop
+from sys import intern
 
 import msgspec
 
@@ -63,6 +64,9 @@ _FILLERS = frozenset(
 """Words that people use on any subject; a term needs another word."""
 _FORMULA_PIECE = re.compile(r".*_$|^(?:a?r?c?(?:sin|cos|tan|ln|log|in|os|an)[xyzt])$")
 _VERB_LIKE = re.compile(r"\w{2}(?:ing|ed|ly)\Z")
+# By the number of words in a term, and of those that look like verbs or adverbs.
+_LENGTH_WEIGHTS = [1 + 0.35 * (length - 1) for length in range(LONGEST + 1)]
+_VERB_WEIGHTS = [0.4**verbs for verbs in range(LONGEST + 1)]
 
 
 class TermTable:
@@ -140,21 +144,19 @@ class TermTable:
         own = self._sessions[number]
         candidates = self._candidates(own)
         # The turns of a closed session are counted among the closed ones.
-        is_closed = number < len(self._sessions) - 1
-        elsewhere = {}
-        for _, _, key in candidates:
-            count = self._closed[key]
-            if is_closed:
-                count -= own.turns_with[key]
-            if count:
-                elsewhere[key] = count
+        closed = self._closed.get
+        if number < len(self._sessions) - 1:
+            elsewhere = [closed(key, 0) - count for count, _, key in candidates]
+        else:
+            elsewhere = [closed(key, 0) for _, _, key in candidates]
         from_all = _scored(candidates, own.turns, elsewhere, self._turns - own.turns)
         near = self._sessions[max(0, number - NEIGHBOURS) : number]
         near += self._sessions[number + 1 : number + 1 + NEIGHBOURS]
-        nearby: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for other in near:
             for key in own.turns_with.keys() & other.turns_with.keys():
-                nearby[key] = nearby.get(key, 0) + other.turns_with[key]
+                counts[key] = counts.get(key, 0) + other.turns_with[key]
+        nearby = [counts.get(key, 0) for _, _, key in candidates]
         from_near = _scored(candidates, own.turns, nearby, sum(other.turns for other in near))
         chosen = _Choice(own, [key for _, _, key in candidates])
         chosen.take(from_all, APART_FROM_ALL, max(1, width * 3 // 7))
@@ -174,20 +176,15 @@ class TermTable:
         Longer terms and rarer words weigh more, verbs and adverbs less; formulas weigh nothing and
         are left out.
         """
-        turns_with, spellings, rarities = own.turns_with, own.spellings, self._rarities
+        turns_with, rarities = own.turns_with, self._rarities
         most_rarity = math.log(self._turns + 1)
         candidates = []
-        for key in own.most_frequent():
-            parts = key.split(" ")
+        for key, parts, length_weight, verb_weight in own.readings():
             rarity = 0.0
             for part in parts:
                 rarity += rarities[part]
-            if rarity > 0 and not _FILLERS.issuperset(parts):
-                length = len(parts)
-                weight = (1 + 0.35 * (length - 1)) * rarity / length / most_rarity
-                verbs = _verbs(spellings[key])
-                if verbs:
-                    weight *= 0.4**verbs
+            if rarity > 0:
+                weight = length_weight * rarity / len(parts) / most_rarity * verb_weight
                 candidates.append((turns_with[key], weight, key))
         return candidates
 
@@ -211,6 +208,8 @@ class _Rarities(dict[str, float]):
 
 # The stem of a word, and how it is written.
 _Word = tuple[str, str]
+# The key of a term, its stems, and the weights of its length and of its verbs.
+_Reading = tuple[str, tuple[str, ...], float, float]
 # The number of turns with a term, its weight and its key.
 _Candidate = tuple[int, float, str]
 # The ratio or count of a term, its score and its key.
@@ -218,16 +217,18 @@ _Scored = tuple[float, float, str]
 
 
 def _scored(
-    candidates: list[_Candidate], turns: int, others: Mapping[str, int], other_turns: int
+    candidates: list[_Candidate], turns: int, others: list[int], other_turns: int
 ) -> list[_Scored]:
-    """The candidates with the ratio that sets them apart from others, and the score."""
+    """The candidates with the ratio that sets them apart from others, and the score.
+
+    `others` has the number of other turns with each candidate.
+    """
     scored = []
     ratios: dict[tuple[int, int], float] = {}
-    for count, weight, key in candidates:
-        counts = count, others.get(key, 0)
-        ratio = ratios.get(counts)
+    for (count, weight, key), other in zip(candidates, others, strict=True):
+        ratio = ratios.get((count, other))
         if ratio is None:
-            ratio = ratios[counts] = log_likelihood(count, turns, counts[1], other_turns)
+            ratio = ratios[count, other] = log_likelihood(count, turns, other, other_turns)
         scored.append((ratio, ratio * weight, key))
     return scored
 
@@ -251,13 +252,14 @@ class CountedTurn(msgspec.Struct, frozen=True):
     spellings: dict[str, str]
     stems: list[str]
     most_frequent: list[str]
+    readings: list[_Reading]
 
 
 def counted_turn(turn: str) -> CountedTurn:
     """Count one turn of a user, or one text of a model."""
     counts = _Counts()
     stems = counts.count(turn)
-    return CountedTurn(counts._spelt, stems, counts.most_frequent())
+    return CountedTurn(counts._spelt, stems, counts.most_frequent(), counts.readings())
 
 
 def counted_terms(turns: Iterable[str]) -> CountedTerms:
@@ -283,6 +285,8 @@ class _Counts:
         # Those terms that were counted since their spelling was chosen.
         self._to_spell: set[str] = set()
         self._most_frequent: list[str] | None = None
+        # Of a turn that was counted before.
+        self._readings: list[_Reading] | None = None
 
     @classmethod
     def of(cls, counted: CountedTerms) -> "_Counts":
@@ -299,6 +303,7 @@ class _Counts:
         counts.turns_with = dict.fromkeys(turn.spellings, 1)
         counts._spelt = turn.spellings
         counts._most_frequent = turn.most_frequent
+        counts._readings = turn.readings
         return counts
 
     def count(self, turn: str) -> list[str]:
@@ -353,6 +358,23 @@ class _Counts:
                 keys = [key for _, key in order[:MOST_TERMS]]
             self._most_frequent = keys
         return self._most_frequent
+
+    def readings(self) -> list[_Reading]:
+        """The candidates that have more than fillers, with what makes them read well.
+
+        Those of a single turn are kept with it. Those of a session take more memory than they save
+        time.
+        """
+        if self._readings is not None:
+            return self._readings
+        spellings = self.spellings
+        readings = []
+        for key in self.most_frequent():
+            parts = tuple(map(intern, key.split(" ")))
+            if not _FILLERS.issuperset(parts):
+                verbs = _verbs(spellings[key])
+                readings.append((key, parts, _LENGTH_WEIGHTS[len(parts)], _VERB_WEIGHTS[verbs]))
+        return readings
 
     def close(self) -> None:
         """Forget all but the most frequent terms."""
@@ -501,14 +523,26 @@ def title(turns: Iterable[str], terms: Sequence[str] = (), chars: int = TITLE) -
     It is the sentence of the first turns that has most of the session's terms, from its first word
     with a meaning on: "I'm trying to understand how the heat equation …" becomes "heat equation …".
     """
+    return title_among(map(title_sentences, turns), terms, chars)
+
+
+def title_sentences(turn: str) -> list[str]:
+    """The sentences of a turn that a title may be made of."""
+    return list(sentences(prose(body(turn[:READ]))))
+
+
+def title_among(
+    sentences_by_turn: Iterable[Sequence[str]], terms: Sequence[str] = (), chars: int = TITLE
+) -> str:
+    """A title, given the sentences of each turn."""
     term_roots: set[str] = set()
     for term in terms:
-        term_roots.update(stem(word) for word in words(term))
+        term_roots.update(_roots(term))
     # Every form of a word begins like this: story, stories.
     beginnings = {root.removesuffix("y") for root in term_roots}
     best, best_score = "", 0.0
-    for number, turn in enumerate(turns):
-        for sentence in sentences(prose(body(turn[:READ]))):
+    for number, turn in enumerate(sentences_by_turn):
+        for sentence in turn:
             low = sentence.lower().replace("’", "'")
             most = sum([beginning in low for beginning in beginnings])
             if most + 1 - number / 8 <= best_score:
@@ -521,6 +555,12 @@ def title(turns: Iterable[str], terms: Sequence[str] = (), chars: int = TITLE) -
         if number >= FIRST_TURNS and best:
             break
     return clip(without_opener(best), chars)
+
+
+@lru_cache(maxsize=1 << 12)
+def _roots(term: str) -> frozenset[str]:
+    """The stems of the words in a term."""
+    return frozenset(map(stem, words(term)))
 
 
 def opening(turns: Iterable[str], chars: int = TITLE) -> str:

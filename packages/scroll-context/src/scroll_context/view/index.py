@@ -195,12 +195,23 @@ class EvictionIndex(msgspec.Struct, frozen=True, dict=True):
         """The index with newly evicted lines and the facts of this eviction, rolled up until it is
         within `limit` tokens or cannot shrink.
         """
+        asked = sorted(lines, key=lambda line: line.spans), limit, facts
+        # Kept, because an eviction is planned first and then applied.
+        kept: tuple[object, EvictionIndex] | None = vars(self).get("extension")
+        if kept is None or kept[0] != asked:
+            kept = asked, self._with_lines(*asked)
+            vars(self)["extension"] = kept
+        return kept[1]
+
+    def _with_lines(
+        self, lines: Sequence[IndexLine], limit: int, facts: Sequence[Fact] | None
+    ) -> "EvictionIndex":
+        """The index with these lines, which are in order."""
         index = self
         if facts is not None and lines:
             index = replace(index, state=fitted(facts, state_limit(limit)))
-        ordered = sorted(lines, key=lambda line: line.spans)
-        for start in range(0, len(ordered), self.width):
-            index = index._with_block(IndexBlock(tuple(ordered[start : start + self.width])))
+        for start in range(0, len(lines), self.width):
+            index = index._with_block(IndexBlock(tuple(lines[start : start + self.width])))
         while index.tokens > limit:
             shorter = index._rolled(limit)
             if shorter is None:

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from scroll_context.contents import MediaFacts, media_of
 from scroll_context.events import Event, Excerpt
 from scroll_context.messages import Media
-from scroll_context.text.terms import CountedTurn, counted_turn
+from scroll_context.text.stance import Statement, statements
+from scroll_context.text.terms import CountedTurn, counted_turn, title_sentences
 from scroll_context.view.headline import cut
 from scroll_context.view.outcome import OUTCOME_CHARS
 from scroll_context.view.tokens import estimate
@@ -76,6 +77,16 @@ class Passage(msgspec.Struct, frozen=True, dict=True):
         text is new, so that no eviction has to count all of them at once.
         """
         return counted_turn(self.text[:TOPIC_CHARS])
+
+    @cached_property
+    def topic_sentences(self) -> list[str]:
+        """The sentences from the beginning of the text, of which its title is made. Kept too."""
+        return title_sentences(self.text[:TOPIC_CHARS])
+
+    @cached_property
+    def statements(self) -> tuple[Statement, ...]:
+        """The instructions, preferences and decisions in a message of the user. Kept too."""
+        return tuple(statements(self.text))
 
     @property
     def sent_text(self) -> str:

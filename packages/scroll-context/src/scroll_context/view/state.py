@@ -71,7 +71,8 @@ def gathered(facts: Sequence[Fact], entries: Iterable[Entry], turn: int) -> tupl
                 text = cut(entry.body.text, REQUEST_CHARS)
                 running = [Fact(FactKind.REQUEST, "", text, (entry.seq,), True)]
         elif isinstance(entry, Step):
-            _add_step(by_key, entry)
+            for fact in step_facts(entry):
+                _add(by_key, fact)
     next_step = by_key.get((FactKind.OPEN, "next"))
     if next_step is not None and next_step.seqs[0] < turn:
         # The next step of an earlier turn is no longer open.
@@ -145,19 +146,32 @@ def _rank(fact: Fact) -> int:
     return (5 if fact.is_important else 0) + int(fact.kind is FactKind.EFFECT)
 
 
-def _add_step(by_key: Facts, step: Step) -> None:
+def step_facts(step: Step) -> tuple[Fact, ...]:
+    """The facts that a step adds, in order.
+
+    A fact without a text removes an earlier one of its name. They are the same in all forms of the
+    step, and kept because each eviction gathers the facts of every step that is shown.
+    """
+    if "facts" not in step.kept:
+        step.kept["facts"] = _new_facts(step)
+    facts: tuple[Fact, ...] = step.kept["facts"]
+    return facts
+
+
+def _new_facts(step: Step) -> tuple[Fact, ...]:
+    facts: list[Fact] = []
     for place, act in enumerate(step.actions):
         result, report = step.results[place], step.reports[place]
         seqs = (step.seq, step.addresses[place], result.body.seq if result else 0)
-        for fact in _facts_of_call(by_key, act, result, report, tuple(filter(None, seqs))):
-            _add(by_key, fact)
+        facts += _facts_of_call(act, result, report, tuple(filter(None, seqs)))
     for effect in step.effects:
         if effect.is_completed:
-            _add(by_key, Fact(FactKind.EFFECT, effect.label, "ok", (step.seq, effect.seq), True))
+            facts.append(Fact(FactKind.EFFECT, effect.label, "ok", (step.seq, effect.seq), True))
     note = parse_field(step.reply.headline)
     if note is not None:
         is_open = note.next.casefold() not in _NOTHING_NEXT
-        _add(by_key, Fact(FactKind.OPEN, "next", note.next if is_open else "", (step.seq,)))
+        facts.append(Fact(FactKind.OPEN, "next", note.next if is_open else "", (step.seq,)))
+    return tuple(facts)
 
 
 def _add(by_key: Facts, fact: Fact) -> None:
@@ -165,20 +179,21 @@ def _add(by_key: Facts, fact: Fact) -> None:
 
     A fact without a text only removes the older one.
     """
-    before = by_key.get(fact.key)
-    if before is not None and before.seqs[-1] > fact.seqs[-1]:
-        return
-    by_key.pop(fact.key, None)
+    key = fact.key
+    before = by_key.get(key)
+    if before is not None:
+        if fact.kind is FactKind.FILE and before.is_important and not fact.is_important:
+            # Reading a file again does not undo the edit.
+            fact = before
+        if before.seqs[-1] > fact.seqs[-1]:
+            return
+        del by_key[key]
     if fact.text:
-        by_key[fact.key] = fact
+        by_key[key] = fact
 
 
 def _facts_of_call(
-    by_key: Facts,
-    act: Action,
-    result: StepResult | None,
-    report: Outcome,
-    seqs: tuple[int, ...],
+    act: Action, result: StepResult | None, report: Outcome, seqs: tuple[int, ...]
 ) -> list[Fact]:
     """The facts that one call adds; a fact without a text removes an earlier one of its name."""
     label = cut(act.command or act.label, 80)
@@ -190,7 +205,7 @@ def _facts_of_call(
         return facts
     is_done = succeeded(result.state) and not report.failed
     if is_done:
-        facts += [_file_fact(by_key, path, act, report, seqs) for path in act.files]
+        facts += [_file_fact(path, act, report, seqs) for path in act.files]
     text = cut(report.text, OUTCOME_CHARS)
     ending = text if text and report.failed else f"{result.outcome}: {text}".rstrip(": ")
     # A call that is not a command is only worth a line while it fails, and one with effects has a
@@ -202,13 +217,7 @@ def _facts_of_call(
     return facts
 
 
-def _file_fact(
-    by_key: Facts, path: str, act: Action, report: Outcome, seqs: tuple[int, ...]
-) -> Fact:
-    before = by_key.get((FactKind.FILE, path))
+def _file_fact(path: str, act: Action, report: Outcome, seqs: tuple[int, ...]) -> Fact:
     if act.edits:
         return Fact(FactKind.FILE, path, f"edited {cut(report.text, 24)}".rstrip(), seqs, True)
-    if before is not None and before.is_important:
-        # Reading a file again does not undo the edit.
-        return before
     return Fact(FactKind.FILE, path, "read", seqs)

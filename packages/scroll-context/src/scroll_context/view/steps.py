@@ -358,14 +358,28 @@ class Step(msgspec.Struct, frozen=True, dict=True):
                 for result, report in zip(self.results, self.reports, strict=True)
                 if result is not None
             }
-            forms[seq] = self.with_result(seq, lambda result: result.folded(reports[seq]))
-            vars(forms[seq]).update(actions=self.actions, reports=self.reports, kept=self.kept)
+            folded = self.with_result(seq, lambda result: result.folded(reports[seq]))
+            forms[seq] = self._sharing(folded)
         return forms[seq]
 
     @cached_property
+    def without_thinking(self) -> "Step":
+        """The step without the thinking of its reply. Cached, like folded forms."""
+        if not self.reply.thinking:
+            return self
+        return self._sharing(replace(self, reply=self.reply.without_thinking()))
+
+    def _sharing(self, form: "Step") -> "Step":
+        """Another form of this step, with what was made of the texts that both have in common."""
+        vars(form).update(actions=self.actions, reports=self.reports, kept=self.kept)
+        return form
+
+    @cached_property
     def kept(self) -> dict[str, Any]:
-        """What the index makes of the step. It is the same in all folded forms, so they share it:
-        an eviction is planned with one form and may be applied to another.
+        """What the index and the state of the work make of the step.
+
+        It is the same in all folded forms, so they share it: an eviction is planned with one form
+        and may be applied to another.
         """
         return {}
 

@@ -363,7 +363,7 @@ class WorkingView:
         """
         for entry in list(self._entries.values()):
             if isinstance(entry, Step) and entry.reply.thinking and entry.seq != self._newest_step:
-                self._put(replace(entry, reply=entry.reply.without_thinking()))
+                self._put(entry.without_thinking)
 
     def _begin(self, earlier: EarlierWork | None) -> None:
         """Start from earlier sessions.
