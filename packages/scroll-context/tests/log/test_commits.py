@@ -106,18 +106,13 @@ def test_a_batch_under_source_keys_records_each_key_once(store: Store, journal: 
     statements = commits_of(store)
     viewed: list[str] = []
     journal.follow(lambda event: viewed.append(event.content))
-    drafts = [(key, journal.draft("note", content=f"new {key}")) for key in "abca"]
-    recorded = journal.append_many_once(drafts)
+    drafts = [journal.draft("note", content=f"new {key}", source_key=key) for key in "abca"]
+    recorded = journal.append_many(drafts)
     assert statements.count("COMMIT") == 1
-    assert [(event.content, is_new) for event, is_new in recorded] == [
-        ("new a", True),
-        ("known", False),
-        ("new c", True),
-        ("new a", False),
-    ]
-    assert recorded[1][0] == first and recorded[3][0] == recorded[0][0]
+    assert [event.content for event in recorded] == ["new a", "known", "new c", "new a"]
+    assert recorded[1] == first and recorded[3] == recorded[0]
     assert viewed == ["new a", "new c"]
-    assert [is_new for _, is_new in journal.append_many_once(drafts)] == [False] * 4
+    assert journal.append_many(drafts) == recorded and viewed == ["new a", "new c"]
 
 
 def test_a_batch_with_a_key_of_another_session_is_refused_loudly(
@@ -125,7 +120,7 @@ def test_a_batch_with_a_key_of_another_session_is_refused_loudly(
 ) -> None:
     other.append_once("theirs", other.draft("note", content="theirs"))
     with pytest.raises(BadInput, match="belongs to seq 1 of session 'second'"):
-        journal.append_many_once([("theirs", journal.draft("note", content="mine"))])
+        journal.append_many([journal.draft("note", content="mine", source_key="theirs")])
 
 
 def test_hold_shows_what_is_under_way_and_keeps_later_appends_out(

@@ -16,7 +16,7 @@ from scroll_context.events import Draft, Kind
 from scroll_context.log.columns import COLUMNS
 from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.log import EventLog
-from scroll_context.log.pages import PageFile
+from scroll_context.log.pages import PageFile, is_event
 from scroll_context.log.rows import event_from_row
 from scroll_context.search import documents
 from scroll_context.store import Store
@@ -59,7 +59,10 @@ def damage(path: Path, pages: list[int]) -> None:
 def test_every_row_is_found_without_sqlite(full: dict[int, str], folder: Path) -> None:
     pages = PageFile(folder / "log.db")
     found = {
-        seq: pages.row(place) for n in range(1, pages.count + 1) for place, seq in pages.cells(n)
+        seq: pages.row(place)
+        for n in range(1, pages.count + 1)
+        for place, seq, record in pages.cells(n)
+        if is_event(record)
     }
     pages.close()
     expected = sqlite3.connect(folder / "log.db").execute("SELECT * FROM event").fetchall()
@@ -76,7 +79,12 @@ def test_rows_still_in_the_write_ahead_log_are_found(
     for name in ("log.db", "log.db-wal"):
         shutil.copy(folder / name, copy / name)
     pages = PageFile(copy / "log.db")
-    seqs = {seq for n in range(1, pages.count + 1) for _, seq in pages.cells(n)}
+    seqs = {
+        seq
+        for n in range(1, pages.count + 1)
+        for _, seq, record in pages.cells(n)
+        if is_event(record)
+    }
     pages.close()
     assert seqs == set(range(1, 51))
 

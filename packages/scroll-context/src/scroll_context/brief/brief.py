@@ -13,11 +13,9 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scroll_context.brief.deeds import Deed, deeds_for_call, deeds_for_text
+from scroll_context.brief.deeds import Deed, deeds_for_call, deeds_for_text, quoted
 from scroll_context.brief.relevance import PASSAGE, Match, Row, relevant
 from scroll_context.brief.source import Reach, Source, reach_of, source_of
-from scroll_context.text.printable import printable
-from scroll_context.text.words import clip
 
 if TYPE_CHECKING:
     from scroll_context.events import Grant
@@ -130,10 +128,10 @@ def _quotation(match: Match) -> Quotation:
         seq=row.seq,
         created_at=row.at,
         session_id=row.session,
-        project=_shown(row.task, 60),
+        project=quoted(row.task, 60),
         speaker=_speaker(row),
         source=_source(row),
-        text=_shown(match.passage, PASSAGE),
+        text=quoted(match.passage, PASSAGE),
     )
 
 
@@ -146,7 +144,7 @@ def _speaker(row: Row) -> str:
 
 
 def _named(row: Row) -> str:
-    return _shown(row.kind if row.kind in ("note", "document") else row.role or row.kind, 20)
+    return quoted(row.kind if row.kind in ("note", "document") else row.role or row.kind, 20)
 
 
 def _source(row: Row) -> str:
@@ -157,9 +155,4 @@ def _source(row: Row) -> str:
         return "unknown source"
     names = [metadata.get(key) for key in ("imported", "captured")]
     name = str(next(filter(None, names), ""))
-    return _shown(name.replace("\\", "/").rsplit("/", 1)[-1], 80)
-
-
-def _shown(text: str, chars: int) -> str:
-    """A text on one line, without invisible characters."""
-    return clip(printable(text), chars)
+    return quoted(name.replace("\\", "/").rsplit("/", 1)[-1], 80)

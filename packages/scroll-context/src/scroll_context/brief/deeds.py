@@ -98,16 +98,17 @@ def file_deed(source: Source, path: str, reach: Reach) -> Iterator[Deed]:
     """When a file was last changed, and by which call of which session."""
     name = os.path.basename(path.rstrip("/"))
     calls = _newest(source, name, "tool_call", reach)
-    if not calls:
-        return
     changes = [call for call in calls if _changes(call, path)]
     if not changes:
         return
     last = changes[0]
-    sessions = len({call.session for call in changes})
-    count = f"; {len(changes)} changes in {_counted(sessions, 'session')}" * (len(changes) > 1)
+    count = ""
+    if len(changes) > 1:
+        sessions = len({call.session for call in changes})
+        where = "1 session" if sessions == 1 else f"{sessions} sessions"
+        count = f"; {len(changes)} changes in {where}"
     text = (
-        f"{_shown(path)} was last changed {_when(last)} by {_shown(last.name)} "
+        f"{quoted(path)} was last changed {last.day} by {quoted(last.name)} "
         f"[{last.seq}]{_where(last)}{count}"
     )
     yield Deed(f"file:{path}", last.seq, text)
@@ -164,11 +165,11 @@ def command_deed(source: Source, arguments: dict[str, Any], reach: Reach) -> Ite
         if result is None:
             continue
         first = first or result.seq
-        endings.append(f"{_when(result)} {_outcome(result)} [{result.seq}]")
+        endings.append(f"{result.day} {_outcome(result)} [{result.seq}]")
         if len(endings) == LISTED:
             break
     if endings:
-        text = f"`{_shown(command)}` was run before: {'; '.join(endings)}"
+        text = f"`{quoted(command)}` was run before: {'; '.join(endings)}"
         yield Deed(f"command:{command}", first, text)
 
 
@@ -185,7 +186,7 @@ def error_deed(source: Source, error: str, reach: Reach) -> Iterator[Deed]:
     last = met[0]
     steps = _steps_after(source, last)
     then = f"; then {', '.join(steps)}" if steps else ""
-    text = f"“{_shown(error)}” was met {_when(last)} [{last.seq}]{_where(last)}{then}"
+    text = f"“{quoted(error)}” was met {last.day} [{last.seq}]{_where(last)}{then}"
     yield Deed(f"error:{error}", last.seq, text)
 
 
@@ -201,13 +202,13 @@ def _steps_after(source: Source, result: Row) -> list[str]:
     for row in (Row(*values) for values in following):
         if row.kind == "tool_result":
             if command is not None and steps:
-                steps.append(f"{_shown(_action(command).label)} gave {_outcome(row)} [{row.seq}]")
+                steps.append(f"{quoted(_action(command).label)} gave {_outcome(row)} [{row.seq}]")
                 break
             continue
         action = _action(row)
         command = row if action.command else None
         if action.edits and len(steps) < LISTED:
-            steps.append(f"{_shown(action.label)} [{row.seq}]")
+            steps.append(f"{quoted(action.label)} [{row.seq}]")
     return steps
 
 
@@ -256,21 +257,14 @@ def _outcome(result: Row) -> str:
     from scroll_context.view.outcome import outcome
 
     report = outcome(result.text)
-    words = _shown(report.text) or "no output"
+    words = quoted(report.text) or "no output"
     return f"“{words}”{' (failed)' if report.failed else ''}"
 
 
-def _when(row: Row) -> str:
-    return row.at[:10]
-
-
 def _where(row: Row) -> str:
-    return f" in session {_shown(row.session, 40)}"
+    return f" in session {quoted(row.session, 40)}"
 
 
-def _shown(text: str, chars: int = LINE) -> str:
+def quoted(text: str, chars: int = LINE) -> str:
+    """A text on one line, without invisible characters."""
     return clip(printable(text), chars)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"

@@ -78,6 +78,10 @@ class Row(NamedTuple):
     is_own: int
     metadata: str
 
+    @property
+    def day(self) -> str:
+        return self.at[:10]
+
 
 class Match(NamedTuple):
     """An event that bears on a text, with the passage that does."""

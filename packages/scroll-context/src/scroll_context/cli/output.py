@@ -26,6 +26,7 @@ from scroll_context.errors import BadInput, ScrollError
 from scroll_context.events import Progress
 from scroll_context.files import complete_file
 from scroll_context.log.address import printable_place
+from scroll_context.text.printable import one_line as one_line
 from scroll_context.text.printable import visible as visible
 from scroll_context.text.printable import visible_json
 
@@ -40,12 +41,6 @@ CARRIED = ("store", "project", "model", "base_url", "window", "tools", "mcp", "a
 """The options that a printed hint takes over from the command line, where the command that it names
 has them.
 """
-
-
-def one_line(text: str, limit: int = 0) -> str:
-    """A text on one line, safe to print; with a limit, the beginning of it."""
-    line = " ".join(visible(text[: 4 * limit] if limit else text).split())
-    return line if not limit or len(line) <= limit else line[: limit - 1] + "…"
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:

@@ -17,7 +17,7 @@ from scroll_context.events import STORE_SESSION, Draft, Kind, merged_spans
 from scroll_context.log import schema
 from scroll_context.log.chain import leaf_of
 from scroll_context.log.columns import EventColumns, TableRow
-from scroll_context.log.readers import PAGE
+from scroll_context.log.readers import marked_pages
 from scroll_context.log.rows import ERASED, ERASED_METADATA, event_from_row
 from scroll_context.log.writer import erased_key
 
@@ -98,11 +98,8 @@ def add_chores(database: sqlite3.Connection, payloads: Iterable[str] = ()) -> No
 
 def blank_rows(database: sqlite3.Connection, seqs: list[int]) -> None:
     """Remove everything from the rows except what an erased event keeps."""
-    for at in range(0, len(seqs), PAGE):
-        part = seqs[at : at + PAGE]
-        rows = database.execute(
-            f"SELECT * FROM event WHERE seq IN ({', '.join('?' * len(part))})", part
-        ).fetchall()
+    for part, marks in marked_pages(seqs):
+        rows = database.execute(f"SELECT * FROM event WHERE seq IN ({marks})", part).fetchall()
         for row in sorted(map(TableRow._make, rows)):
             if row.leaf is None:
                 leaf = leaf_of(row.nonce or b"", row.columns)

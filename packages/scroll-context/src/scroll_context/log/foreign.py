@@ -17,6 +17,7 @@ pull do not pass here: they are recorded exactly.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -28,7 +29,6 @@ from scroll_context.ids import text_id
 from scroll_context.log.lease import AnyLease
 from scroll_context.log.log import EventLog
 from scroll_context.log.metadata_names import EXPORTED, RESERVED, SET_ASIDE
-from scroll_context.log.readers import PAGE
 from scroll_context.log.redact import Redactor
 from scroll_context.origin import NOT_IMPORTED_SQL, UNREDACTED, Origin
 
@@ -54,6 +54,7 @@ MOST_LEASES = 100
 """How many leases are held at once. Each needs a file descriptor, or a row on a server."""
 
 AnyEvent = TypeVar("AnyEvent")
+_labels_of = attrgetter("kind", "role", "name", "tool_call_id", "tool_state", "headline")
 
 
 class Attachment(msgspec.Struct, frozen=True):
@@ -95,15 +96,7 @@ def check_foreign(draft: Draft, kinds: Collection[str] = RESERVED_KINDS) -> None
         raise BadInput(
             f"session {draft.session_id!r:.80} is one of Scroll's own; choose another name"
         )
-    labels = (
-        draft.kind,
-        draft.role,
-        draft.name,
-        draft.tool_call_id,
-        draft.tool_state,
-        draft.headline,
-    )
-    longest = max(map(len, labels))
+    longest = max(map(len, _labels_of(draft)))
     if longest > LONGEST_LABEL:
         raise BadInput(
             f"a label of {longest:,} characters, more than {LONGEST_LABEL:,}; this is not a message"
@@ -229,33 +222,18 @@ class ForeignWriter:
         Source keys consist of ids that the assistant assigned. An imported file may contain any
         id, so its use of a key must not make the user's words count as recorded.
         """
-        numbers = self._differing(drafts, seqs)
-        if not numbers:
-            return seqs
-        again = [
-            replace(drafts[number], source_key=f"{drafts[number].source_key}{CAPTURED_AGAIN}")
-            for number in numbers
-        ]
-        new_seqs = self._log.append_many(again, self.leases.epochs)
+        is_other = self._log.column(NOT_IMPORTED_SQL, seqs)
+        imported = sorted(seq for seq in is_other if not is_other[seq])
+        events = {event.seq: event for event in self._log.get_many(imported)}
+        again: dict[int, Draft] = {}
+        for number, (draft, seq) in enumerate(zip(drafts, seqs, strict=True)):
+            if seq in events and not self._is_same(events[seq], draft):
+                again[number] = replace(draft, source_key=draft.source_key + CAPTURED_AGAIN)
         believed = list(seqs)
-        for number, seq in zip(numbers, new_seqs, strict=True):
+        new_seqs = self._log.append_many(again.values(), self.leases.epochs)
+        for number, seq in zip(again, new_seqs, strict=True):
             believed[number] = seq
         return believed
-
-    def _differing(self, drafts: list[Draft], seqs: list[int]) -> list[int]:
-        """Which drafts got the seq of an imported event that says something else."""
-        imported: set[int] = set()
-        for start in range(0, len(seqs), PAGE):
-            part = seqs[start : start + PAGE]
-            marks = ", ".join("?" * len(part))
-            sql = f"SELECT seq FROM event WHERE seq IN ({marks}) AND NOT {NOT_IMPORTED_SQL}"
-            imported.update(seq for (seq,) in self._log.query(sql, part))
-        events = {event.seq: event for event in self._log.get_many(sorted(imported))}
-        return [
-            number
-            for number, (draft, seq) in enumerate(zip(drafts, seqs, strict=True))
-            if seq in events and not self._is_same(events[seq], draft)
-        ]
 
     def _is_same(self, event: Event, draft: Draft) -> bool:
         """Whether an event says what a draft says, or said it before it was erased."""
@@ -286,44 +264,43 @@ class ForeignWriter:
         if own:
             draft = replace(draft, metadata={**draft.metadata, **own})
         if self._redactor is not None:
-            draft = self._redacted(draft, self._redactor)
-        if piece.attachment is None:
-            return draft
-        body, media_type = piece.attachment.body, piece.attachment.media_type
-        if len(body) > LONGEST_CONTENT:
-            raise BadInput(f"a body of {len(body):,} bytes, more than {LONGEST_CONTENT:,}")
-        if self._redactor is not None:
-            redacted = self._redactor.body(body, media_type)
-            body = redacted if isinstance(redacted, bytes) else redacted.encode()
-        return replace(draft, payload=self._log.payloads.put(body, media_type))
+            draft = _redacted(draft, self._redactor)
+        return self._with_body(draft, piece.attachment)
 
-    def _redacted(self, draft: Draft, redactor: Redactor) -> Draft:
-        """The draft with secrets replaced.
+    def _with_body(self, draft: Draft, attachment: Attachment | None) -> Draft:
+        """The draft with its body stored, and secrets in it replaced.
 
-        A hash of the words that it had remains: a host that has the same message knows it by that.
+        The body is the attachment, or one that came with an export and is stored already.
         """
-        redacted = redactor.draft(draft)
-        if redacted.content != draft.content:
-            metadata = {**redacted.metadata, UNREDACTED: text_id(draft.content)}
-            redacted = replace(redacted, metadata=metadata)
-        return self._redacted_body(redacted, redactor)
+        payloads = self._log.payloads
+        if attachment is not None:
+            body, media_type = attachment.body, attachment.media_type
+            if len(body) > LONGEST_CONTENT:
+                raise BadInput(f"a body of {len(body):,} bytes, more than {LONGEST_CONTENT:,}")
+        elif draft.payload is not None and self._redactor is not None:
+            media_type = draft.payload.media_type
+            try:
+                body = payloads.read(draft.payload.digest)
+            except (PayloadMissing, PayloadDamaged):
+                return draft
+        else:
+            return draft
+        redacted = body if self._redactor is None else self._redactor.body(body, media_type)
+        if attachment is None and redacted == body:
+            return draft
+        return replace(draft, payload=payloads.put(redacted, media_type))
 
-    def _redacted_body(self, draft: Draft, redactor: Redactor) -> Draft:
-        """The draft with secrets replaced in a body that came with an export and is already
-        stored.
-        """
-        if draft.payload is None:
-            return draft
-        try:
-            body = self._log.payloads.read(draft.payload.digest)
-        except (PayloadMissing, PayloadDamaged):
-            return draft
-        redacted = redactor.body(body, draft.payload.media_type)
-        if redacted == body:
-            return draft
-        redacted_bytes = redacted if isinstance(redacted, bytes) else redacted.encode()
-        payload = self._log.payloads.put(redacted_bytes, draft.payload.media_type)
-        return replace(draft, payload=payload)
+
+def _redacted(draft: Draft, redactor: Redactor) -> Draft:
+    """The draft with secrets replaced.
+
+    A hash of the words that it had remains: a host that has the same message knows it by that.
+    """
+    redacted = redactor.draft(draft)
+    if redacted.content == draft.content:
+        return redacted
+    metadata = {**redacted.metadata, UNREDACTED: text_id(draft.content)}
+    return replace(redacted, metadata=metadata)
 
 
 def _identity(event: Draft) -> tuple[str, ...]:

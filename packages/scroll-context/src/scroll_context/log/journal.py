@@ -30,7 +30,7 @@ from scroll_context.log.commits import Ticket
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import TEXT
 from scroll_context.log.redact import Redactor
-from scroll_context.log.rows import PreparedRow, event_from_row, prepare, put_again
+from scroll_context.log.rows import PreparedRow, event_from_row, prepare
 from scroll_context.log.schema import utc_now
 
 Observer = Callable[[Event], None]
@@ -170,10 +170,12 @@ class Journal:
         self._check_owner(draft)
         draft = self._redacted(draft)
         if self.redact is not None and body is not None:
-            body = self.redact.body(body, media_type)
+            if isinstance(body, str):
+                body = self.redact.text(body)
+            else:
+                body = self.redact.body(body, media_type)
         row = prepare(draft, utc_now(), self.log.payloads, body, media_type)
         [(event, _)] = self._record([row])
-        put_again(row, draft, self.log.payloads, body, media_type=media_type)
         return event
 
     def append_many(self, drafts: Iterable[Draft]) -> list[Event]:
@@ -185,15 +187,8 @@ class Journal:
 
         Returns the event of the key, and whether it is new.
         """
-        [recorded] = self.append_many_once([(source_key, draft)])
+        [recorded] = self._append_all([replace(draft, source_key=source_key)])
         return recorded
-
-    def append_many_once(self, drafts: Iterable[tuple[str, Draft]]) -> list[tuple[Event, bool]]:
-        """Record drafts under source keys in one commit, each unless its key is taken.
-
-        Returns the event of each key, and whether it is new.
-        """
-        return self._append_all(replace(draft, source_key=key) for key, draft in drafts)
 
     def _append_all(self, drafts: Iterable[Draft]) -> list[tuple[Event, bool]]:
         now = utc_now()
@@ -202,15 +197,7 @@ class Journal:
             self._check_owner(draft)
         if not redacted:
             return []
-        rows = [prepare(draft, now, self.log.payloads) for draft in redacted]
-        recorded = self._record(rows)
-        old_bodies: dict[int, str] = {}
-        for row, draft, (event, is_new) in zip(rows, redacted, recorded, strict=True):
-            put_again(row, draft, self.log.payloads)
-            if row.columns.payload is not None and not is_new:
-                old_bodies[event.seq] = row.columns.payload
-        self.log.remove_erased(old_bodies)
-        return recorded
+        return self._record([prepare(draft, now, self.log.payloads) for draft in redacted])
 
     def _redacted(self, draft: Draft) -> Draft:
         return draft if self.redact is None else self.redact.draft(draft)
@@ -234,7 +221,7 @@ class Journal:
             if append.ticket.is_over:
                 self._show_until(append)
         self._tell()
-        if append.events is None:
+        if append.events is None or append.ticket.written is None:
             raise append.error or ScrollError(
                 f"the append to session {self.session_id!r} was interrupted and may not be "
                 "recorded. Look at the end of the session, and repeat it if it is not there."
@@ -247,6 +234,7 @@ class Journal:
                     f"session {self.session_id[:80]!r}. Use another key: a key names one event of "
                     "the complete store."
                 )
+        self.log.keep_bodies(rows, append.ticket.written)
         return append.events
 
     def _enqueue(self, append: _Append) -> None:

@@ -28,7 +28,7 @@ from scroll_context.log.columns import TableRow
 from scroll_context.log.commits import Batch, GroupCommit, Ticket
 from scroll_context.log.filters import NO_FILTERS, FilterFields, SearchFilters, conditions
 from scroll_context.log.payloads import excerpt
-from scroll_context.log.readers import PAGE, Values
+from scroll_context.log.readers import PAGE, Values, marked_pages
 from scroll_context.log.references import remove_unnamed
 from scroll_context.log.rows import PreparedRow, event_from_row, prepare, put_again
 from scroll_context.log.schema import utc_now
@@ -90,27 +90,28 @@ class EventLog:
         session.
         """
         now = utc_now()
-        drafts = list(drafts)
         rows = [prepare(draft, now, self.payloads) for draft in drafts]
         written = self.write(rows, epochs)
+        self.keep_bodies(rows, written)
+        return [place.seq for place in written]
+
+    def keep_bodies(self, rows: list[PreparedRow], written: list[Written]) -> None:
+        """Store bodies of recorded rows again if an erasure has just removed them.
+
+        A body that was stored for an event which is erased already goes again: nothing else of the
+        event was recorded a second time.
+        """
         old_bodies: dict[int, str] = {}
-        for row, draft, place in zip(rows, drafts, written, strict=True):
+        for row, place in zip(rows, written, strict=True):
             digest = row.columns.payload
             if digest is None:
                 continue
-            put_again(row, draft, self.payloads)
+            put_again(row, self.payloads)
             if not place.is_new:
                 old_bodies[place.seq] = digest
-        self.remove_erased(old_bodies)
-        return [place.seq for place in written]
-
-    def remove_erased(self, bodies: dict[int, str]) -> None:
-        """Remove bodies that were stored again for erased events. Nothing else of these events was
-        recorded again.
-        """
-        if bodies:
-            erased = [event for event in self.get_many(list(bodies)) if event.is_erased]
-            remove_unnamed(self.backend, [bodies[event.seq] for event in erased])
+        if old_bodies:
+            erased = [event for event in self.get_many(list(old_bodies)) if event.is_erased]
+            remove_unnamed(self.backend, [old_bodies[event.seq] for event in erased])
 
     def write(
         self, rows: list[PreparedRow], epochs: Mapping[str, int | None] | None = None
@@ -168,25 +169,22 @@ class EventLog:
     def get_many(self, seqs: Sequence[int], grant: Grant = EVERYTHING) -> list[Event]:
         """The events at these addresses that exist and are in reach, in the order asked for."""
         by_seq: dict[int, Event] = {}
-        for at in range(0, len(seqs), PAGE):
-            part = seqs[at : at + PAGE]
-            marks = ", ".join("?" * len(part))
+        for part, marks in marked_pages(seqs):
             by_seq |= {event.seq: event for event in self._select(f"seq IN ({marks})", part)}
         events = [by_seq[seq] for seq in seqs if seq in by_seq]
         if grant == EVERYTHING:
             return events
         return [event for event in events if grant.permits(event)]
 
-    def column(self, name: str, seqs: Sequence[int]) -> dict[int, Any]:
-        """One column of these events.
+    def column(self, expression: str, seqs: Sequence[int]) -> dict[int, Any]:
+        """One column of these events, or an SQL expression on a row.
 
         The chain value at an address stands for everything up to there.
         """
         values: dict[int, Any] = {}
-        for at in range(0, len(seqs), PAGE):
-            part = seqs[at : at + PAGE]
-            marks = ", ".join("?" * len(part))
-            values.update(self.query(f"SELECT seq, {name} FROM event WHERE seq IN ({marks})", part))
+        for part, marks in marked_pages(seqs):
+            sql = f"SELECT seq, {expression} FROM event WHERE seq IN ({marks})"
+            values.update(self.query(sql, part))
         return values
 
     def find_source(self, source_key: str) -> Event | None:

@@ -17,7 +17,12 @@ from scroll_context.log.columns import ALL_COLUMNS, TableRow
 _TABLE_LEAF = 0x0D
 # The serial type of a 32-byte blob.
 _CHAIN_TYPE = 12 + 2 * 32
+_CHAIN_AT = ALL_COLUMNS.index("chain")
+# The bytes of an integer by its serial type.
 _INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
+
+_UNREADABLE = (IndexError, ValueError, struct.error)
+"""What decoding a damaged cell raises."""
 
 Place = tuple[int, int]
 """A page number and the offset of a cell in it."""
@@ -51,59 +56,56 @@ class PageFile:
         self._file.seek((number - 1) * self._size)
         return self._file.read(self._size)
 
-    def cells(self, number: int) -> Iterator[tuple[Place, int]]:
-        """The places of the event rows on a page, with their seqs."""
+    def cells(self, number: int) -> Iterator[tuple[Place, int, bytes]]:
+        """The cells on a page that can be read: place, rowid and record."""
         page = self.page(number)
         for offset in _cell_offsets(page, number):
             try:
-                seq, record = self._cell(page, offset)
-                if _looks_like_event(record):
-                    yield (number, offset), seq
-            except (IndexError, ValueError, struct.error):
+                rowid, record = self._cell(page, offset)
+            except _UNREADABLE:
                 continue
-
-    def pairs(self, number: int) -> Iterator[tuple[str, Any]]:
-        """The rows of tables with two columns on a page: the newest seq of "event", and chores."""
-        page = self.page(number)
-        for offset in _cell_offsets(page, number):
-            try:
-                values = _decode(self._cell(page, offset)[1])
-            except (IndexError, ValueError, struct.error):
-                continue
-            if len(values) == 2 and isinstance(values[0], str):
-                yield values[0], values[1]
+            yield (number, offset), rowid, record
 
     def row(self, place: Place, errors: str = "strict") -> TableRow:
         """The complete row at a place, as SQLite would return it.
 
         `errors` says what to do with text that is not UTF-8.
         """
-        seq, record = self._cell(self.page(place[0]), place[1])
-        return TableRow._make((seq, *_decode(record, errors)[1:]))
+        number, offset = place
+        seq, record = self._cell(self.page(number), offset)
+        _, *columns = _decode(record, errors)
+        return TableRow(seq, *columns)
 
     def _cell(self, page: bytes, offset: int) -> tuple[int, bytes]:
         """A leaf cell's rowid and its complete record, overflow pages included."""
         length, offset = _varint(page, offset)
         rowid, offset = _varint(page, offset)
-        # Scroll reserves no bytes at the end of a page.
-        usable = self._size
-        if length > usable - 35:
-            least = (usable - 12) * 32 // 255 - 23
-            local = least + (length - least) % (usable - 4)
-            if local > usable - 35:
-                local = least
+        local = self._local_bytes(length)
+        record = bytearray(page[offset : offset + local])
+        overflow = 0
+        if local < length:
             (overflow,) = struct.unpack_from(">I", page, offset + local)
-        else:
-            local, overflow = length, 0
-        parts, have = [page[offset : offset + local]], local
-        while have < length:
+        left = length - local
+        while left > 0:
             piece = self.page(overflow) if overflow else b""
             if len(piece) < self._size:
                 raise ValueError("the overflow chain is broken")
             overflow = int.from_bytes(piece[:4], "big")
-            parts.append(piece[4 : 4 + length - have])
-            have += len(parts[-1])
-        return rowid, b"".join(parts)
+            record += piece[4 : 4 + left]
+            left -= self._size - 4
+        return rowid, bytes(record)
+
+    def _local_bytes(self, length: int) -> int:
+        """How many bytes of a record are on its leaf page; the others are on overflow pages.
+
+        Scroll reserves no bytes at the end of a page, so all of it is usable.
+        """
+        most = self._size - 35
+        if length <= most:
+            return length
+        least = (self._size - 12) * 32 // 255 - 23
+        local = least + (length - least) % (self._size - 4)
+        return local if local <= most else least
 
     def _committed_frames(self) -> dict[int, int]:
         """Where the newest committed copy of each page lies in the write-ahead log."""
@@ -166,13 +168,25 @@ def _types(record: bytes) -> tuple[list[int], int]:
     return types, end
 
 
-def _looks_like_event(record: bytes) -> bool:
-    types, _ = _types(record)
-    return (
-        len(types) == len(ALL_COLUMNS)
-        and types[0] == 0
-        and types[ALL_COLUMNS.index("chain")] == _CHAIN_TYPE
-    )
+def is_event(record: bytes) -> bool:
+    """Whether a record looks like an event row."""
+    try:
+        types, _ = _types(record)
+    except _UNREADABLE:
+        return False
+    is_complete = len(types) == len(ALL_COLUMNS)
+    return is_complete and types[0] == 0 and types[_CHAIN_AT] == _CHAIN_TYPE
+
+
+def pair(record: bytes) -> tuple[str, Any] | None:
+    """A row of a table with two columns: the newest seq of "event", or a chore."""
+    try:
+        match _decode(record):
+            case [str(name), value]:
+                return name, value
+    except _UNREADABLE:
+        pass
+    return None
 
 
 def _decode(record: bytes, errors: str = "strict") -> list[Any]:

@@ -58,10 +58,11 @@ class PayloadStore:
         """Remove what killed writers left behind."""
         self.place.sweep()
 
-    def put(self, body: bytes | IO[bytes] | Iterable[bytes], media_type: str) -> Payload:
+    def put(self, body: bytes | str | IO[bytes] | Iterable[bytes], media_type: str) -> Payload:
         """Store a body; it is durable when this returns.
 
-        A file or an iterable of pieces is streamed.
+        A file or an iterable of pieces is streamed. Text is stored as UTF-8, encoded piece by piece
+        so that a large one is not held twice.
         """
         with self._faults():
             if isinstance(body, bytes):
@@ -70,7 +71,6 @@ class PayloadStore:
                     # The file's name may still be in another process's unsynced folder.
                     self.place.sync(payload.digest)
                     return payload
-                body = (body,)
             hasher = hashlib.sha256()
             size = self.place.write(hashed(_pieces(body), hasher), hasher.hexdigest)
             if self._bytes is not None:
@@ -78,9 +78,7 @@ class PayloadStore:
             return Payload(hasher.hexdigest(), size, media_type)
 
     def put_text(self, text: str, media_type: str = TEXT) -> Payload:
-        """Store text as UTF-8, encoded piece by piece so that a large one is not held twice."""
-        pieces = (text[at : at + CHUNK].encode() for at in range(0, len(text), CHUNK))
-        return self.put(pieces, media_type)
+        return self.put(text, media_type)
 
     def read(self, digest: str) -> bytes:
         """The complete body, verified."""
@@ -303,7 +301,11 @@ def hashed(pieces: Iterable[bytes], hasher: "hashlib._Hash") -> Iterator[bytes]:
         yield piece
 
 
-def _pieces(body: IO[bytes] | Iterable[bytes]) -> Iterable[bytes]:
+def _pieces(body: bytes | str | IO[bytes] | Iterable[bytes]) -> Iterable[bytes]:
+    if isinstance(body, bytes):
+        return (body,)
+    if isinstance(body, str):
+        return (body[at : at + CHUNK].encode() for at in range(0, len(body), CHUNK))
     if hasattr(body, "read"):
         return iter(lambda: body.read(CHUNK), b"")
     return body

@@ -2,9 +2,9 @@
 
 import sqlite3
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from scroll_context.log import schema
 from scroll_context.work import current as current_work
@@ -18,6 +18,15 @@ _STEPS = 20_000
 
 PAGE = 500
 """How many rows a query fetches or names at once."""
+
+T = TypeVar("T")
+
+
+def marked_pages(values: Sequence[T]) -> Iterator[tuple[Sequence[T], str]]:
+    """The values in pages, each with as many question marks for a condition with IN."""
+    for start in range(0, len(values), PAGE):
+        page = values[start : start + PAGE]
+        yield page, ", ".join("?" * len(page))
 
 
 class Readers:

@@ -215,14 +215,12 @@ class Redactor:
             end = secret.end
         return "".join((*parts, text[end:]))
 
-    def body(self, body: bytes | str, media_type: str) -> bytes | str:
+    def body(self, body: bytes, media_type: str) -> bytes:
         """The body of a payload with every secret replaced, if it is text.
 
         Bytes that call themselves no media type are text when they are UTF-8. What is not UTF-8
         stays as it is, to the byte, around the secrets that are replaced.
         """
-        if isinstance(body, str):
-            return self.text(body)
         if not Payload("", 0, media_type).is_text and not _is_unlabelled_text(body, media_type):
             return body
         encoding = _encoding_of(body)

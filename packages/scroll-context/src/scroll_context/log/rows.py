@@ -7,7 +7,7 @@ preview. What SQLite cannot hold (lone surrogates) is replaced, and the row says
 
 import builtins
 import datetime as dt
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import msgspec
@@ -50,6 +50,7 @@ _LABELS = (
     "created_at",
     "source_key",
 )
+_labels_of = attrgetter(*_LABELS)
 _NUMBERS = ("reply_to", "step_index", "msg_index")
 # The columns that always hold text.
 _TEXT_COLUMNS = (
@@ -78,6 +79,8 @@ class PreparedRow(msgspec.Struct, frozen=True):
     columns: EventColumns
     nonce: builtins.bytes
     leaf: builtins.bytes
+    # The body that became its payload; None if there is none, or the draft named a stored one.
+    body: builtins.bytes | str | None = None
 
     def at(self, seq: int, previous: builtins.bytes) -> TableRow:
         """The row of the table at an address, behind a row with this chain value."""
@@ -111,14 +114,13 @@ def prepare(
         if content != draft.content:
             metadata = {**metadata, "replaced_surrogates": True}
     payload = draft.payload
-    if body is not None:
-        if isinstance(body, bytes):
-            payload = payloads.put(body, media_type)
-        else:
-            payload = payloads.put_text(without_surrogates(body), media_type)
-    elif payload is None and _is_over_inline_limit(content):
-        payload = payloads.put_text(content, media_type)
+    if isinstance(body, str):
+        body = without_surrogates(body)
+    elif body is None and payload is None and _is_over_inline_limit(content):
+        body = content
         content = content[:PREVIEW]
+    if body is not None:
+        payload = payloads.put(body, media_type)
     columns = EventColumns(
         session_id=draft.session_id,
         agent_id=draft.agent_id,
@@ -142,7 +144,7 @@ def prepare(
         source_key=draft.source_key or None,
     )
     nonce = new_nonce()
-    return PreparedRow(columns, nonce, leaf_of(nonce, columns))
+    return PreparedRow(columns, nonce, leaf_of(nonce, columns), body)
 
 
 def _is_over_inline_limit(text: str) -> bool:
@@ -150,22 +152,15 @@ def _is_over_inline_limit(text: str) -> bool:
     return len(text) > INLINE_LIMIT // 4 and len(text.encode()) > INLINE_LIMIT
 
 
-def put_again(
-    row: PreparedRow,
-    draft: Draft,
-    payloads: PayloadStore,
-    body: bytes | str | None = None,
-    *,
-    media_type: str = TEXT,
-) -> None:
+def put_again(row: PreparedRow, payloads: PayloadStore) -> None:
     """Store the body of a recorded row again, if another process has just erased an equal one.
 
     That erasure found no event that named the body. From now on this row does, so no later erasure
     removes the body by mistake.
     """
     digest = row.columns.payload
-    if digest is not None and payloads.lacks(digest):
-        prepare(draft, "", payloads, body, media_type)
+    if digest is not None and row.body is not None and payloads.lacks(digest):
+        payloads.put(row.body, "")
 
 
 def is_blank(row: TableRow) -> bool:
@@ -308,19 +303,7 @@ def _metadata(text: str) -> dict[str, Any]:
 
 
 def _check(draft: Draft) -> None:
-    labels = (
-        draft.kind,
-        draft.session_id,
-        draft.agent_id,
-        draft.task_id,
-        draft.role,
-        draft.name,
-        draft.tool_call_id,
-        draft.tool_state,
-        draft.headline,
-        draft.created_at,
-        draft.source_key,
-    )
+    labels = _labels_of(draft)
     if not _are_plain(labels):
         for field, value in zip(_LABELS, labels, strict=True):
             _require_text(field, value)

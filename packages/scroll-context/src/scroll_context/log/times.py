@@ -16,35 +16,55 @@ _TIME = re.compile(
     r"(Z|[+-]\d\d(?::?\d\d)?)?)?)?)?",
     re.ASCII,
 )
+# How much of an ISO time is written with a year, a month, and so on.
+_LENGTHS = (4, 7, 10, 13, 16, 19)
 
 
 def bound(value: str | dt.date, *, upper: bool) -> str:
     """The first or last moment that a filter means, as the beginning of a time in the log."""
     text = value.isoformat() if isinstance(value, dt.date) else value
     match = _TIME.fullmatch(text.strip()) if len(text) < 100 else None
-    if match is None:
-        raise _unreadable(text)
+    try:
+        if match is not None:
+            return _moment(match, upper)
+    except (ValueError, OverflowError):
+        # It is a day, an hour or a zone that does not exist.
+        pass
+    raise BadInput(
+        f"{text[:80]!r} is not a date or time: write one such as 2024-07, 2024-07-31, "
+        "2024-07-31T10:30 or 2024-07-31T10:30+02:00"
+    )
+
+
+def _moment(match: re.Match[str], upper: bool) -> str:
     *parts, fraction, zone = match.groups()
-    numbers = [None if part is None else int(part) for part in parts]
-    year, month, day, hour, minute, second = numbers
-    try:
-        begin = dt.datetime(year or 0, month or 1, day or 1, hour or 0, minute or 0, second or 0)
-    except ValueError:
-        raise _unreadable(text) from None
+    year, month, day, hour, minute, second = parts
+    unwritten = 59 if upper else 0
+    moment = dt.datetime(
+        int(year),
+        int(month or 1),
+        int(day or 1),
+        int(hour or 0),
+        int(minute or unwritten),
+        int(second or unwritten),
+    )
     if zone is None:
-        return _beginning(begin, sum(part is not None for part in parts), fraction)
+        count = sum(part is not None for part in parts)
+        written = moment.isoformat()[: _LENGTHS[count - 1]]
+        return f"{written}.{fraction[:6]}" if fraction else written
     microseconds = (fraction or "").ljust(6, "9" if upper else "0")[:6]
-    moment = begin.replace(microsecond=int(microseconds), tzinfo=_zone(zone, text))
-    if upper:
-        last_minute = 59 if minute is None else minute
-        last_second = 59 if second is None else second
-        moment = moment.replace(minute=last_minute, second=last_second)
-    try:
-        utc = moment.astimezone(dt.UTC).replace(tzinfo=None)
-    except OverflowError:
-        raise _unreadable(text) from None
+    moment = moment.replace(microsecond=int(microseconds), tzinfo=_zone(zone))
+    utc = moment.astimezone(dt.UTC).replace(tzinfo=None)
     is_a_second = utc.microsecond == (999_999 if upper else 0)
     return utc.isoformat(timespec="seconds" if is_a_second else "microseconds")
+
+
+def _zone(zone: str) -> dt.tzinfo:
+    if zone == "Z":
+        return dt.UTC
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    offset = dt.timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return dt.timezone(-offset if zone[0] == "-" else offset)
 
 
 def recorded(created_at: str) -> str:
@@ -56,27 +76,3 @@ def recorded(created_at: str) -> str:
         return moment.astimezone(dt.UTC).isoformat() if moment.utcoffset() else created_at
     except (ValueError, OverflowError):
         return created_at
-
-
-def _beginning(begin: dt.datetime, parts: int, fraction: str | None) -> str:
-    """As much of a time as was written, in the form of the log."""
-    written = begin.isoformat()[: (4, 7, 10, 13, 16, 19)[parts - 1]]
-    return f"{written}.{fraction[:6]}" if fraction else written
-
-
-def _zone(zone: str, text: str) -> dt.tzinfo:
-    if zone == "Z":
-        return dt.UTC
-    digits = zone[1:].replace(":", "").ljust(4, "0")
-    offset = dt.timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-    try:
-        return dt.timezone(-offset if zone[0] == "-" else offset)
-    except ValueError:
-        raise _unreadable(text) from None
-
-
-def _unreadable(text: str) -> BadInput:
-    return BadInput(
-        f"{text[:80]!r} is not a date or time: write one such as 2024-07, 2024-07-31, "
-        "2024-07-31T10:30 or 2024-07-31T10:30+02:00"
-    )

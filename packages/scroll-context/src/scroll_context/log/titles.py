@@ -12,7 +12,7 @@ import msgspec
 from scroll_context.events import EVERYTHING, Grant
 from scroll_context.log.filters import conditions
 from scroll_context.origin import FROM_PERSON_SQL
-from scroll_context.text.printable import visible
+from scroll_context.text.printable import one_line
 from scroll_context.text.terms import opening
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ def session_titles(
         turns.setdefault(session, []).append(str(content))
     for session, texts in turns.items():
         title = titles[session] or opening(texts, LENGTH)
-        line = " ".join(visible(title).split())
-        titles[session] = line if len(line) <= LENGTH else line[: LENGTH - 1] + "…"
+        titles[session] = one_line(title, LENGTH)
     return titles
 
 

@@ -24,7 +24,7 @@ from scroll_context.log.chain import GENESIS
 from scroll_context.log.columns import ALL_COLUMNS, TableRow
 from scroll_context.log.keys import key_file, keyed_hash, make_key, read_key
 from scroll_context.log.payloads import PayloadStore
-from scroll_context.log.readers import PAGE
+from scroll_context.log.readers import marked_pages
 from scroll_context.log.rows import PreparedRow
 
 REPLICA = "replica.json"
@@ -188,9 +188,7 @@ def _recorded_sources(database: sqlite3.Connection, rows: list[PreparedRow]) -> 
     """The seqs of those source keys that are in the log."""
     keys = [row.columns.source_key for row in rows if row.columns.source_key]
     recorded: dict[str, int] = {}
-    for at in range(0, len(keys), PAGE):
-        part = keys[at : at + PAGE]
-        marks = ", ".join("?" * len(part))
+    for part, marks in marked_pages(keys):
         sql = f"SELECT source_key, seq FROM event WHERE source_key IN ({marks})"
         recorded.update(database.execute(sql, part).fetchall())
     if len(recorded) < len(keys):

@@ -177,9 +177,11 @@ class Reader:
         room = PAGE_BYTES
         for start in range(0, len(seqs), PAGE_EVENTS):
             part = seqs[start : start + PAGE_EVENTS]
-            sizes = self._row_sizes(part) if len(part) > FEW_EVENTS else {}
+            sizes: dict[int, int] = {}
+            if len(part) > FEW_EVENTS:
+                sizes = self.log.column("length(metadata) + length(content)", part)
             for seq in part:
-                size = sizes.get(seq, 0)
+                size = sizes.get(seq) or 0
                 if page and (size > room or len(page) == PAGE_EVENTS):
                     yield page
                     page, room = [], PAGE_BYTES
@@ -187,11 +189,6 @@ class Reader:
                 room -= size
         if page:
             yield page
-
-    def _row_sizes(self, seqs: Sequence[int]) -> dict[int, int]:
-        marks = ", ".join("?" * len(seqs))
-        sql = f"SELECT seq, length(metadata) + length(content) FROM event WHERE seq IN ({marks})"
-        return {seq: size or 0 for seq, size in self.log.query(sql, list(seqs))}
 
     def text(self, event: Event) -> str:
         """The text of an event; for a body above `WHOLE_TEXT`, or no text, what the log has.

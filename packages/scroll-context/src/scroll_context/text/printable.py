@@ -45,6 +45,13 @@ def visible(text: str) -> str:
     return _replaced(text, lambda unseen: ascii(unseen[0])[1:-1])
 
 
+def one_line(text: str, limit: int = 0) -> str:
+    """A text on one line, safe to print; with a limit, the beginning of it."""
+    beginning = text[: 4 * limit] if limit else text
+    line = " ".join(visible(beginning).split())
+    return line if not limit or len(line) <= limit else line[: limit - 1] + "…"
+
+
 def visible_json(text: str) -> str:
     """JSON with the same value, in which everything that a terminal would obey is escaped, U+009B
     for one.

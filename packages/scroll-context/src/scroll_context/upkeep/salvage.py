@@ -22,7 +22,7 @@ from scroll_context.files import sync_folder
 from scroll_context.log import schema
 from scroll_context.log.chain import GENESIS, expected
 from scroll_context.log.columns import TableRow
-from scroll_context.log.pages import PageFile, Place
+from scroll_context.log.pages import PageFile, Place, is_event, pair
 from scroll_context.log.payloads import PayloadStore, is_digest
 from scroll_context.log.rows import prepare
 from scroll_context.log.schema import utc_now
@@ -79,13 +79,15 @@ class _Rescue:
         places: dict[int, list[Place]] = {}
         issued, total = 0, self.source.count
         for number in range(1, total + 1):
-            for place, seq in self.source.cells(number):
-                places.setdefault(seq, []).append(place)
-            for name, value in self.source.pairs(number):
-                if name == "event" and isinstance(value, int):
-                    issued = max(issued, value)
-                elif value == "" and (name == "clean" or is_digest(name.removeprefix("payload "))):
-                    self.chores.append(name)
+            for place, rowid, record in self.source.cells(number):
+                if is_event(record):
+                    places.setdefault(rowid, []).append(place)
+                    continue
+                match pair(record):
+                    case "event", int(value):
+                        issued = max(issued, value)
+                    case name, "" if name == "clean" or is_digest(name.removeprefix("payload ")):
+                        self.chores.append(name)
             if self.progress and number % 256 == 0:
                 self.progress(number, 2 * total)
         return places, max([issued, *places])
