@@ -8,7 +8,7 @@ from pathlib import Path
 import jailed
 import pytest
 
-from scroll_context.jail.spec import remove_scratch, space_used
+from scroll_context.jail.scratch import remove_scratch, space_used
 
 _NAME, _DEEPER_THAN_A_PATH = "d" * 200, 30
 

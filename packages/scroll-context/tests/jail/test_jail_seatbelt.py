@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from scroll_context.errors import KernelUnavailable
-from scroll_context.jail.entry import chosen, no_jail, offered, seatbelt_profile
+from scroll_context.jail.entry import chosen, no_jail, offered
+from scroll_context.jail.seatbelt import seatbelt_profile
 from scroll_context.jail.spec import NAMES, JailSpec, guarantees
 from scroll_context.kernel.kernel import Kernel
 

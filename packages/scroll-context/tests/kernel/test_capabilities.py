@@ -30,7 +30,7 @@ def test_names_are_functions_and_modules_that_forward(make_kernel) -> None:
         ("ms.expand", (1, 2), {}, 1),
         ("weather", ("Rome",), {"capability": "x"}, 1),
     ]
-    assert (result.bound, result.calls) == (("expand",), 3)
+    assert result.bound == ("expand",)
 
 
 VALUES = [
@@ -74,11 +74,13 @@ REFUSED = {
 @pytest.mark.parametrize("value", REFUSED)
 def test_other_values_are_refused_in_the_cell_with_advice(make_kernel, needs, value: str) -> None:
     needs(value)
-    kernel = make_kernel({"echo": echo})
+    reached: list[object] = []
+    kernel = make_kernel({"echo": lambda value: reached.append(value) or value})
     kernel.execute("deep = []\ndeep.append(deep)")
     result = kernel.execute(f"echo({value})")
     assert REFUSED[value] in result.error.message
-    assert (result.calls, kernel.execute("print(echo(1))").stdout) == (0, "1\n")
+    assert reached == []
+    assert kernel.execute("print(echo(1))").stdout == "1\n"
 
 
 def test_subclasses_travel_as_the_plain_type(make_kernel) -> None:

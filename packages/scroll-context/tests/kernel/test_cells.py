@@ -9,12 +9,7 @@ def test_only_print_shows_anything_and_names_persist(kernel: Kernel) -> None:
     first = kernel.execute("x = 41\nx + 1")
     assert (first.ended, first.stdout, first.bound) == ("ok", "", ("x",))
     second = kernel.execute("x += 1\nprint(x)")
-    assert (second.stdout, second.changed, second.bound, second.read) == (
-        "42\n",
-        ("x",),
-        (),
-        ("x",),
-    )
+    assert (second.stdout, second.bound, second.read) == ("42\n", ("x",), ("x",))
     third = kernel.execute("del x")
     assert third.deleted == ("x",)
     assert kernel.execute("x").error.type == "NameError"
@@ -217,7 +212,8 @@ def test_names_of_a_run_are_told_apart(kernel: Kernel) -> None:
     )
     assert set(result.bound) == {"m", "i", "out", "n"}
     assert result.read == ("data",)  # `out` had no value that it could have read
-    assert set(kernel.execute("data = data\nn = 0").changed) == {"data", "n"}
+    assert kernel.execute("new = 1\ndata = data\nn = 0").bound[0] == "new"
+    assert set(kernel.execute("data = data\nn = 0").bound) == {"data", "n"}
 
 
 ODDITIES = {

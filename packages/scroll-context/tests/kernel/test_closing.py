@@ -17,7 +17,8 @@ import msgspec
 import pytest
 
 from scroll_context.errors import KernelError
-from scroll_context.kernel.connection import MAX_OPEN, Broker, Connection
+from scroll_context.kernel.broker import MAX_OPEN, Broker
+from scroll_context.kernel.connection import Connection
 from scroll_context.kernel.kernel import Kernel
 from scroll_context.kernel.process import Process
 from scroll_context.kernel.protocol import CallReply, CallRequest

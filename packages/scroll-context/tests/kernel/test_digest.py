@@ -38,6 +38,7 @@ LINES = {
     "v = {1: 2, (3,): 4}": "v: dict 2",
     "v = {'a\\nb' * 30: 1}": "v: dict 1 {a?ba?ba?ba?ba?ba?ba?ba?…}",
     "v = range(10)": "v: range 10",
+    "v = range(0, 10 ** 21, 10)": "v: range 100,000,000,000,000,000,000",
     "import datetime; v = datetime.date(2024, 5, 1)": "v: date = 2024-05-01",
     "import collections; v = collections.Counter('abc')": "v: Counter 3 {a, b, c}",
     "import collections; v = collections.defaultdict(list, {7: [1], 8: [2]})": "v: defaultdict 2 {7, 8}",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scroll_context.kernel.cell import names_read_later, names_used
+from scroll_context.kernel.names import names_read_later, names_used
 from scroll_context.kernel.results import Variable
 from scroll_context.kernel.variables import Namespace
 

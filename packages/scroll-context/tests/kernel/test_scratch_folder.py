@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from scroll_context.jail.spec import ScratchFolder
+from scroll_context.jail.scratch import ScratchFolder
 
 KILLED = """
 import os, signal
-from scroll_context.jail.spec import ScratchFolder
+from scroll_context.jail.scratch import ScratchFolder
 folder = ScratchFolder()
 open(folder.path + "/left", "w").close()
 print(folder.path, flush=True)

@@ -15,20 +15,9 @@ from msgspec.msgpack import Decoder
 
 from scroll_context.errors import KernelDied
 from scroll_context.kernel.connection import Connection
-from scroll_context.kernel.protocol import (
-    MAX_FRAME,
-    CallRequest,
-    Done,
-    FrameReader,
-    FrameTooLarge,
-    Printed,
-    ToHost,
-    ToWorker,
-    count_items,
-    encode_frame,
-    portable,
-    revive,
-)
+from scroll_context.kernel.frames import MAX_FRAME, FrameReader, FrameTooLarge, encode_frame
+from scroll_context.kernel.protocol import CallRequest, Done, Printed, ToHost, ToWorker
+from scroll_context.kernel.values import count_items, portable, revive
 from wire_values import to_host, to_worker
 
 bodies = st.lists(st.binary(max_size=200), max_size=20)

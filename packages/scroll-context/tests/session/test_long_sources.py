@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from scroll_context.kernel.variables import PARSED_CHARS, Namespace
+from scroll_context.kernel.sources import PARSED_CHARS
+from scroll_context.kernel.variables import Namespace
 from scroll_context.session.cells import recalls
 
 LONG_FSTRING = "f'" + "{apples}" * 20_000 + "'"

@@ -17,19 +17,14 @@ import pytest
 from open_journals import journal_of
 from scroll_context.errors import StoreError, ToolFailed
 from scroll_context.events import Event, Scope
-from scroll_context.kernel.protocol import (
-    Pickled,
-    Portable,
-    portable,
-    revive,
-    revive_in_jail,
-)
+from scroll_context.kernel.values import Pickled, Portable, portable, revive, revive_in_jail
 from scroll_context.log.log import EventLog
 from scroll_context.log.payload_handles import ArtifactRef, ToolResultRef, ref
 from scroll_context.tools import recorder
+from scroll_context.tools.plain import MediaBytes
 from scroll_context.tools.recorder import ToolOutcome
 from scroll_context.tools.toolbox import Toolbox
-from scroll_context.tools.tools import MediaBytes, tool
+from scroll_context.tools.tools import tool
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(5_000)
 

@@ -1,7 +1,9 @@
 """The jail around the process that runs model code.
 
-spec         what is asked for and what is promised: values, readable paths, the scratch folder
+spec         what is asked for and what is promised: values and readable paths
+scratch      the folder that a cell may write to
 entry        `enter`: the order of the steps into the jail; `examine`: what `scroll doctor` knows
+seatbelt     the experimental tier on macOS
 linux        the steps: descriptors, environment, capabilities, limits, namespaces, landlock
 syscalls     the allow-list of system calls, and the edge to the C library
 supervisor   the process that watches the jailed one from outside

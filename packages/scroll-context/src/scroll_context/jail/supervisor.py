@@ -32,7 +32,8 @@ from scroll_context.jail.linux import (
     die_with_parent,
     drop_capabilities,
 )
-from scroll_context.jail.spec import JailSpec, space_used
+from scroll_context.jail.scratch import space_used
+from scroll_context.jail.spec import JailSpec
 
 _LOOK_SECONDS = 0.1
 _MEMORY_SLACK = 64 << 20
@@ -250,11 +251,17 @@ class _Watch:
                 info = os.stat(f"{folder}/{descriptor}")
                 if stat.S_ISREG(info.st_mode) and info.st_nlink == 0:
                     held[info.st_ino] = info.st_blocks * 512
+        mark = os.fsencode(scratch)
         with open(f"/proc/{self._child}/maps", "rb") as maps:
             for line in maps:
-                if line.endswith(b" (deleted)\n") and os.fsencode(scratch) in line:
-                    span, _, offset, _, inode = line.split(maxsplit=5)[:5]
-                    begin, _, end = span.partition(b"-")
-                    reach = int(offset, 16) + int(end, 16) - int(begin, 16)
-                    held[int(inode)] = max(held.get(int(inode), 0), reach)
+                if line.endswith(b" (deleted)\n") and mark in line:
+                    inode, reach = _mapped(line)
+                    held[inode] = max(held.get(inode, 0), reach)
         return sum(held.values())
+
+
+def _mapped(line: bytes) -> tuple[int, int]:
+    """The inode of a file in a line of /proc/PID/maps, and how far into it the map reaches."""
+    span, _, offset, _, inode = line.split(maxsplit=5)[:5]
+    begin, _, end = span.partition(b"-")
+    return int(inode), int(offset, 16) + int(end, 16) - int(begin, 16)

@@ -1,15 +1,26 @@
 """The kernel: a Python namespace that lives across model calls, in a jailed process.
 
-kernel          Kernel: start, execute, interrupt, digest, save, restore, close         host
-worker_process  one worker, driven with deadlines and interrupts                        host
-connection      the host's end of the wire, and the capability calls of cells           host
-variables       every variable with its origin, the digest, the pickles as opaque bytes host
-launcher        the processes: fork server, workers, signals                            host, fork
-server worker          takes requests inside the jail
-worker cell            runs one cell: its streams, its failure, the names that it touched
-worker channel         the worker's end of the wire, and interrupts
-worker snapshot        what variables look like, and their pickles
-worker protocol        frames, values and messages                                             both
-results         what a kernel's user sees, and what the model reads about a cell        both jail
-what stands between a worker and everything else
+On the host:
+
+* kernel: `Kernel`, which starts, runs cells, interrupts, lists variables, saves, restores, closes;
+* worker_process: one worker, driven with deadlines and interrupts;
+* launcher, process: the fork server, and the processes that it starts;
+* connection, broker: the host's end of the wire, and the capability calls of cells;
+* variables, variable_list, sources: each variable with its origin, and what sources tell of it;
+* saving: pickles as opaque bytes, between a worker and the blob store.
+
+In the worker, inside the jail:
+
+* worker: takes requests and answers them;
+* channel: the worker's end of the wire, and interrupts;
+* cell, output: runs one cell, and sends on what it prints;
+* describe, snapshot: what variables look like, and their pickles.
+
+On both sides:
+
+* frames, values, protocol: bytes on the wire, the values in them, and the messages;
+* names: the names that a source reads and binds;
+* results: what a user of a kernel sees, and what the model reads about a cell.
+
+The jail around a worker is the package `jail`.
 """

@@ -1,174 +1,26 @@
-"""Runs one cell: its streams, its execution, its failure, and the names that it touched. Worker
-only.
+"""Runs one cell: its execution, and its failure as text. Worker only.
 
 Cells share one namespace, the globals of `__main__`. The value of a last expression is dropped:
 only `print` shows anything. `await` works at top level, on one event loop that lives as long as the
 worker. Variables bound before an exception stay bound. The traceback that is reported holds the
 frames of cells and of the libraries that they called, never those of the worker.
-
-`sys.stdout` and `sys.stderr` end in one `Output`, so what was printed stays in order, whichever
-thread printed it. Lines of standard error are marked. The first lines of a cell leave at once, so
-that a cell that has to be killed still shows how far it came; after those, text leaves in batches.
-A cell that prints without end is stopped at a limit.
 """
 
-# The module `symtable` wraps `_symtable` in objects, which are slow.
-import _symtable  # type: ignore[import-not-found]
 import ast
-import io
 import linecache
 import re
-from collections.abc import Callable, Container, Iterable
-from sys import setprofile, settrace, version_info
-from threading import RLock
-from time import monotonic
+from sys import setprofile, settrace
 from traceback import TracebackException, format_exception_only
 from types import CodeType, TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, cast
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from scroll_context.kernel.channel import CpuLimitExceeded, Interrupts
+from scroll_context.kernel.names import NO_NAMES, NOT_COMPILED, NamesUsed, names_used
+from scroll_context.kernel.output import OutputLimitExceeded
 from scroll_context.kernel.results import CellError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-
-# So many writes of a cell are sent at once.
-_EAGER = 4
-_BATCH_BYTES = 1 << 15
-_BATCH_SECONDS = 0.05
-_PIECE = 1 << 20
-_MARK = b"[stderr] "
-
-
-class OutputLimitExceeded(BaseException):
-    """The cell printed more than is kept.
-
-    Not an Exception, so that `except Exception` does not hide it.
-    """
-
-
-class Output:
-    """Collects the bytes that a cell prints and sends them on."""
-
-    def __init__(self, send: Callable[[memoryview], None], interrupts: Interrupts) -> None:
-        self._send = send
-        self._interrupts = interrupts
-        self._lock = RLock()
-        self._parts: list[bytes] = []
-        self._held = 0
-        self._total = 0
-        self._writes = 0
-        self._sent_at = 0.0
-        self.limit = 0
-        interrupts.protect(globals())
-
-    def begin_cell(self) -> None:
-        with self._lock:
-            self._total = self._writes = 0
-
-    def write(self, data: bytes) -> None:
-        with self._lock:
-            allowed = data[: max(0, self.limit - self._total)]
-            self._total += len(data)
-            self._writes += 1
-            if allowed:
-                self._parts.append(allowed)
-                self._held += len(allowed)
-            is_due = monotonic() - self._sent_at > _BATCH_SECONDS
-            if self._writes <= _EAGER or self._held >= _BATCH_BYTES or is_due:
-                self.flush()
-        self._interrupts.checkpoint()
-        if self._total > self.limit:
-            raise OutputLimitExceeded(f"the cell printed more than {self.limit:,} bytes")
-
-    def flush(self) -> None:
-        with self._lock:
-            if not self._parts:
-                return
-            data = memoryview(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
-            self._parts, self._held = [], 0
-            for start in range(0, len(data), _PIECE):
-                self._send(data[start : start + _PIECE])
-            self._sent_at = monotonic()
-
-
-class _Sink(io.BufferedIOBase):
-    """The binary end under a text stream; `sys.stdout.buffer.write` lands here as well.
-
-    With a mark, as for standard error, each line starts with it, and only complete lines are passed
-    on before `finish`."""
-
-    def __init__(self, output: Output, mark: bytes = b"") -> None:
-        self._output = output
-        self._mark = mark
-        self._rest = b""
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        if not self._mark:
-            self._output.write(bytes(data))
-            return len(data)
-        *lines, self._rest = (self._rest + bytes(data)).split(b"\n")
-        if lines:
-            self._output.write(b"".join(self._mark + line + b"\n" for line in lines))
-        return len(data)
-
-    def finish(self) -> None:
-        if self._rest:
-            self.write(b"\n")
-
-
-class NoInput(io.TextIOBase):
-    """Standard input of a cell: there is no one to answer, and the error says so."""
-
-    def _refuse(self, *_: Any) -> NoReturn:
-        raise RuntimeError(
-            "a cell cannot read input: nobody is there to type it. Assign the value to a variable,"
-            " or ask the user in your reply."
-        )
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        """Stays open: `exit()` closes its input before it raises SystemExit."""
-
-    read = readline = _refuse
-
-
-class Streams:
-    """The three standard streams of the cells."""
-
-    def __init__(self, output: Output) -> None:
-        self._output = output
-        self._errors = _Sink(output, _MARK)
-        self.stdin = NoInput()
-        self.stdout = _text_stream(_Sink(output))
-        self.stderr = _text_stream(self._errors)
-
-    def finish_cell(self) -> None:
-        """Pass on everything, the last line without a newline too."""
-        for stream in (self.stdout, self.stderr):
-            if not stream.closed:
-                stream.flush()
-        self._errors.finish()
-        self._output.flush()
-
-
-def _text_stream(sink: _Sink) -> io.TextIOWrapper:
-    # Lone surrogates are printed as escapes: all output of the worker is UTF-8.
-    return io.TextIOWrapper(
-        cast(BinaryIO, sink),
-        encoding="utf-8",
-        errors="backslashreplace",
-        newline="",
-        line_buffering=True,
-    )
-
 
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _CO_COROUTINE = 0x80
@@ -177,143 +29,8 @@ _MESSAGE_CHARS = 4_000
 _PREFIX = "<cell "
 # How many of the newest cells have their source at hand, for the lines in tracebacks.
 _MOST_SOURCES = 1000
-_GLOBAL = (_symtable.GLOBAL_EXPLICIT, _symtable.GLOBAL_IMPLICIT)
-_ASSIGNED = _symtable.DEF_LOCAL | _symtable.DEF_IMPORT
-# Since Python 3.12 a comprehension has no symbol table of its own. Its names are entered into the
-# table around it, unless they are there already. The names that it iterates with have this flag,
-# for which `_symtable` has no name.
-_INLINED = version_info >= (3, 12)
-_ITERATED = 2 << 8
-# The symbol tables do not count augmented assignments as reading.
-_AUGMENTED = re.compile(r"[-+*/%&|^@<>]=")
 # The prefix of exceptions that the worker defines.
 _OWN_NAMES = re.compile(r"\bscroll_context\.kernel\.\w+\.(?=[A-Z])")
-
-
-class NamesUsed(msgspec.Struct, frozen=True):
-    """The names of the namespace whose values a cell can see, and those that it binds."""
-
-    read: frozenset[str]
-    bound: frozenset[str]
-
-
-_NO_NAMES = NamesUsed(frozenset(), frozenset())
-NOT_COMPILED = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
-"""Errors for a source that cannot be compiled, or is too large to be examined."""
-
-
-def names_used(source: str, filename: str, existing: Container[str]) -> NamesUsed:
-    """The existing names that `source` reads, and the names that it binds.
-
-    The compiler's symbol tables tell, also for the functions and classes in the source. Access by
-    `globals()`, or by another name for an object, does not show here.
-    """
-    read: set[str] = set()
-    bound: set[str] = set()
-    module = _symtable.symtable(source, filename, "exec")
-    tables = [module]
-    while tables:
-        table = tables.pop()
-        tables += table.children
-        for name, flags in table.symbols.items():
-            if flags & _ITERATED:
-                continue
-            if table is module or (flags >> _symtable.SCOPE_OFF) & _symtable.SCOPE_MASK in _GLOBAL:
-                if flags & _symtable.USE:
-                    read.add(name)
-                if flags & _ASSIGNED:
-                    bound.add(name)
-    old = {name for name in bound if name in existing}
-    unseen = bool(old - read) and (_AUGMENTED.search(source) or (_INLINED and "for" in source))
-    if unseen or old & read:
-        tree = compile(source, filename, "exec", _FLAGS | ast.PyCF_ONLY_AST, dont_inherit=True)
-        maybe = old & (read | _read_elsewhere(tree)) if unseen else old & read
-        seen = maybe - bound_before_read(tree, maybe, source)
-        return NamesUsed(frozenset(read - bound | seen), frozenset(bound))
-    return NamesUsed(frozenset(read - bound), frozenset(bound))
-
-
-def names_read_later(source: str, filename: str) -> frozenset[str]:
-    """The names that functions, classes and generators in `source` read whenever they run."""
-    names: set[str] = set()
-    tables = list(_symtable.symtable(source, filename, "exec").children)
-    while tables:
-        table = tables.pop()
-        tables += table.children
-        for name, flags in table.symbols.items():
-            is_global = (flags >> _symtable.SCOPE_OFF) & _symtable.SCOPE_MASK in _GLOBAL
-            if is_global and flags & _symtable.USE:
-                names.add(name)
-    return frozenset(names)
-
-
-def _read_elsewhere(tree: ast.Module) -> set[str]:
-    """Names that are read in augmented assignments and comprehensions.
-
-    The symbol tables do not show these.
-    """
-    read: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            read.add(node.target.id)
-        elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp):
-            iterated: set[str] = set()
-            for generator in node.generators:
-                iterated.update(_targets(generator.target))
-            names = {
-                part.id
-                for part in ast.walk(node)
-                if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Store)
-            }
-            read |= names - iterated
-    return read
-
-
-def bound_before_read(tree: ast.Module, names: Iterable[str], source: str) -> set[str]:
-    """Those of the names that a cell surely binds before anything in it reads them.
-
-    The cell does not see their old values.
-    """
-    undecided = set(names)
-    fresh: set[str] = set()
-    lines = source.split("\n") if source.isascii() and "\r" not in source else []
-    # The line on which the previous statement ends.
-    end = 1
-    for statement in tree.body:
-        if not undecided:
-            break
-        begin, end = end, statement.end_lineno or end
-        # The text includes what precedes the statement, such as decorators.
-        text = "\n".join(lines[begin - 1 : end])
-        if lines and not any(name in text for name in undecided):
-            # Most statements are skipped here, without reading their parts.
-            continue
-        targets: list[ast.expr] = []
-        if isinstance(statement, ast.Assign):
-            targets = statement.targets
-        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-            targets = [statement.target]
-        direct: set[str] = set()
-        for target in targets:
-            direct.update(_targets(target))
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name):
-                is_bound_here = node.id in direct and isinstance(node.ctx, ast.Store)
-                if not is_bound_here:
-                    undecided.discard(node.id)
-        fresh |= direct & undecided
-        undecided -= direct
-    return fresh
-
-
-def _targets(target: ast.expr) -> list[str]:
-    if isinstance(target, ast.Name):
-        return [target.id]
-    names: list[str] = []
-    if isinstance(target, ast.Tuple | ast.List):
-        for element in target.elts:
-            names += _targets(element)
-    return names
 
 
 class CellRunner:
@@ -336,8 +53,8 @@ class CellRunner:
         try:
             code = compile(source, filename, "exec", _FLAGS, dont_inherit=True)
         except NOT_COMPILED as error:
-            return error_of(error), _NO_NAMES
-        used = _NO_NAMES
+            return error_of(error), NO_NAMES
+        used = NO_NAMES
         try:
             if self._names_a_variable(code):
                 used = names_used(source, filename, self._namespace)

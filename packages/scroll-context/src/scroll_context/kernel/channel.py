@@ -29,7 +29,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from os import _exit
-from select import POLLIN, POLLOUT, poll
+from select import POLLIN, poll
 from sys import _current_frames, _getframe
 from threading import Lock, get_ident, get_native_id
 from threading import enumerate as list_threads
@@ -38,21 +38,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from scroll_context.kernel import frames
+from scroll_context.kernel.frames import FrameReader, FrameTooLarge, encode_frame, send_bytes
 from scroll_context.kernel.protocol import (
-    MAX_ITEMS,
     CallRefusal,
     CallReply,
     CallRequest,
-    FrameReader,
-    FrameTooLarge,
     ToWorker,
     WireMessage,
-    count_items,
-    encode_frame,
-    explain,
-    portable,
-    revive_in_jail,
 )
+from scroll_context.kernel.values import MAX_ITEMS, count_items, explain, portable, revive_in_jail
 
 T = TypeVar("T")
 
@@ -214,10 +209,10 @@ class Channel:
         self._reading = False
         self._ids = itertools.count(1)
         self._earlier_threads: frozenset[int] = frozenset()
-        self._fd = sock.fileno()
         self._arrivals = poll()
-        self._arrivals.register(self._fd, POLLIN)
+        self._arrivals.register(sock.fileno(), POLLIN)
         interrupts.protect(globals())
+        interrupts.protect(vars(frames))
 
     def send(self, message: WireMessage) -> None:
         self._send_frame(encode_frame(message))
@@ -271,15 +266,8 @@ class Channel:
         return frame
 
     def _send_frame(self, frame: bytearray) -> None:
-        view = memoryview(frame)
         with self._sending:
-            while view:
-                try:
-                    view = view[self._sock.send(view) :]
-                except BlockingIOError:
-                    poller = poll()
-                    poller.register(self._fd, POLLOUT)
-                    poller.poll()
+            send_bytes(self._sock, frame)
 
     def _register(self, key: int) -> _Waiter:
         waiter = _Waiter()

@@ -4,8 +4,8 @@ process.
 `Kernel` owns the lifetime: it starts a worker, runs cells in it, saves and restores its namespace,
 and replaces it when it had to be killed. It knows nothing of stores or models; what cells may reach
 arrives as `dispatch`, and where pickles are kept as `blobs`. All methods may be called from any
-thread; they take turns, except `interrupt`, which acts on the current turn, and
-`known_variables`. No method waits without a deadline, whatever the model's code does.
+thread; they take turns, except `interrupt`, which acts on the current turn. No method waits without
+a deadline, whatever the model's code does.
 """
 
 import os
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from scroll_context.errors import KernelDied, KernelError, KernelUnavailable
+from scroll_context.jail.scratch import ScratchFolder
 from scroll_context.jail.spec import (
     ALLOW_UNSANDBOXED,
     UNTESTED,
     Enforcement,
     JailSpec,
-    ScratchFolder,
     default_read_only,
     package_paths,
     site_packages,
@@ -39,7 +39,6 @@ from scroll_context.kernel.protocol import (
     Saved,
 )
 from scroll_context.kernel.results import (
-    MAX_SEQS,
     BlobStore,
     CapabilityCall,
     CellError,
@@ -69,9 +68,6 @@ WORKER_MODULE = "scroll_context.kernel.worker"
 _SETUP_SECONDS = 30.0
 _DESCRIBE_SECONDS = 5.0
 _SAVE_SECONDS = 60.0
-# How many of the names that a cell bound, changed, deleted or read its result has.
-_MOST_NAMES = 500
-_NOTHING = Done(0, None, (), (), (), (), ())
 # The pickles of one save may take this many times the memory of a worker.
 _PICKLES = 4
 # The pause between two requests to stop, when closing.
@@ -128,7 +124,8 @@ class Kernel:
         self._scratch: ScratchFolder | None = None
         self._started = False
         self._cell = 0
-        self._names = Namespace()
+        self.names = Namespace()
+        """The host's record of the variables. Reading it does not wait for a running cell."""
         self._manifest = Manifest()
         # The last save is incomplete, so the next one must not build on it.
         self._send_again = False
@@ -181,21 +178,7 @@ class Kernel:
         """Every variable with its type, size and origin. Runs none of the model's code."""
         with self._turn:
             self._refresh_descriptions()
-            return self._names.variables()
-
-    def cells_behind(self, source: str, text_of: Callable[[int], str]) -> tuple[int, ...]:
-        """The events of the cells whose values `source` would read, if it ran now; see
-        `Namespace.cells_behind`.
-        """
-        return self._names.cells_behind(source, text_of)
-
-    def cells_behind_list(self) -> tuple[int, ...]:
-        """The events of the cells that made the variables in the newest variable list."""
-        return self._names.made_by(self._names.listed)
-
-    def known_variables(self) -> tuple[Variable, ...]:
-        """The variables as they were before the cell that is running; does not wait for it."""
-        return self._names.variables()
+            return self.names.variables()
 
     def variable_list(self, limit: int = 2000) -> str:
         """The namespace in at most about `limit` characters, one line a variable, the last used
@@ -214,7 +197,7 @@ class Kernel:
                 heading.append(
                     f"(the kernel did not answer; this is what was known after cell {self._cell})"
                 )
-            return self._names.variable_list(limit, "\n".join(heading))
+            return self.names.variable_list(limit, "\n".join(heading))
 
     def save(self, full: bool = False) -> SaveReport:
         """Pickle variables that may have changed since the last save, or, if `full`, check all.
@@ -244,8 +227,8 @@ class Kernel:
             if pieces.trouble is not None:
                 raise pieces.trouble
             unsaved = {name for name, entry in pieces.entries.items() if entry.reason}
-            mutated = self._names.record_save(answer.names, pieces.changed, self._cell, unsaved)
-            manifest = self._names.saved(pieces.entries, answer.names, answer.unchecked)
+            mutated = self.names.record_save(answer.names, pieces.changed, self._cell, unsaved)
+            manifest = self.names.saved(pieces.entries, answer.names, answer.unchecked)
             self._manifest = msgspec.structs.replace(
                 manifest, cell=self._cell, python=worker.python
             )
@@ -267,7 +250,7 @@ class Kernel:
             if not self._started:
                 raise KernelError(_NOT_RUNNING)
             self._discard()
-            self._names, self._unreported_restore = Namespace(), None
+            self.names, self._unreported_restore = Namespace(), None
             self._manifest = manifest
             self._cell = max(self._cell, manifest.cell)
             return self._restore_saved()
@@ -328,10 +311,9 @@ class Kernel:
             raise
         ended, cell_error = _outcome(done.error, worker.stopped_for, timeout)
         result = self._result(worker, begun, ended, cell_error, done, restore)
-        written = (*done.bound, *done.changed)
         lines = worker.broker.take_lines()
-        self._names.record_cell(
-            self._cell, written, done.deleted, done.read, result.seqs, source, event, lines
+        self.names.record_cell(
+            self._cell, done.bound, done.deleted, done.read, result.seqs, source, event, lines
         )
         return result
 
@@ -349,7 +331,7 @@ class Kernel:
                 self._running_worker = None
         if done.cell != self._cell:
             raise KernelDied("the kernel process answered for another cell")
-        check_names(done.bound, done.changed, done.deleted, done.read)
+        check_names(done.bound, done.deleted, done.read)
         if not self._host_names.issuperset(done.rebound):
             raise KernelDied("the kernel process named something as the host's that is not")
         return done
@@ -433,9 +415,9 @@ class Kernel:
     def _refresh_descriptions(self) -> bool:
         """Refresh the facts about the variables; False when the worker did not give them."""
         if self._worker is None:
-            return not self._names.variables()
+            return not self.names.variables()
         try:
-            self._names.record_description(
+            self.names.record_description(
                 self._worker.ask(Describe(), Facts, _DESCRIBE_SECONDS).variables
             )
         except KernelDied:
@@ -449,9 +431,8 @@ class Kernel:
         """The worker died during the cell: keep what it printed, and bring back what was saved."""
         if worker.stopped_for == "timeout":
             reason = f"the cell ran for more than {timeout:g} s; {reason}"
-        result = self._result(
-            worker, begun, "killed", CellError("KernelDied", reason), _NOTHING, None
-        )
+        error = CellError("KernelDied", reason)
+        result = self._result(worker, begun, "killed", error, Done(self._cell), None)
         self._discard()
         return msgspec.structs.replace(result, restore=self._restore_or_report())
 
@@ -466,10 +447,6 @@ class Kernel:
     ) -> CellResult:
         """The facts about a cell, however it ended."""
         duration = time.monotonic() - begun
-        seqs, left_out, calls = worker.broker.take_seqs()
-        left_out += max(0, len(seqs) - MAX_SEQS)
-        for names in (done.bound, done.changed, done.deleted, done.read):
-            left_out += max(0, len(names) - _MOST_NAMES)
         printed = worker.take_printed()
         text = printed.decode("utf-8", "replace")
         limit = self._options.output_chars
@@ -482,15 +459,11 @@ class Kernel:
             printed_chars=len(text),
             hidden_chars=hidden,
             error=error,
-            bound=done.bound[:_MOST_NAMES],
-            changed=done.changed[:_MOST_NAMES],
-            deleted=done.deleted[:_MOST_NAMES],
-            read=done.read[:_MOST_NAMES],
+            bound=done.bound,
+            deleted=done.deleted,
+            read=done.read,
             rebound=done.rebound,
-            seqs=seqs[:MAX_SEQS],
-            all_seqs=seqs if len(seqs) > MAX_SEQS else (),
-            left_out=left_out,
-            calls=calls,
+            seqs=worker.broker.take_seqs(),
             duration=duration,
             restore=restore,
         )
@@ -498,7 +471,7 @@ class Kernel:
     def _restore_saved(self) -> RestoreReport:
         """Fill a fresh worker with the namespace of the last save."""
         restored, lost = load_into(self._ensure_worker, self._discard, self._manifest, self._blobs)
-        return self._names.record_restore(self._manifest, restored, lost)
+        return self.names.record_restore(self._manifest, restored, lost)
 
     def _restore_or_report(self) -> RestoreReport:
         """Like `_restore_saved`, but if no process can start now, everything counts as lost until
@@ -508,7 +481,7 @@ class Kernel:
             return self._restore_saved()
         except KernelUnavailable as error:
             reason = f"no kernel process could be started: {error}"
-            names = [variable.name for variable in self._names.variables()]
+            names = [variable.name for variable in self.names.variables()]
             return RestoreReport(lost=tuple(Loss(name, reason) for name in names))
 
     def _discard(self) -> None:

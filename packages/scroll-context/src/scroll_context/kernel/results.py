@@ -21,7 +21,7 @@ from scroll_context.work import Work
 Ended = Literal["ok", "error", "interrupted", "timeout", "killed", "output-limit", "memory"]
 
 MAX_SEQS = 1_000
-"""How many events are remembered for one cell, and listed for one variable."""
+"""How many events are listed for one variable."""
 
 Name = Annotated[str, Meta(max_length=256)]
 Line = Annotated[str, Meta(max_length=512)]
@@ -98,10 +98,7 @@ class RestoreReport(msgspec.Struct, frozen=True):
 
 
 class CellResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell, from start to end.
-
-    Each list of names or events is bounded; `left_out` counts the rest of all lists.
-    """
+    """One cell, from start to end."""
 
     cell: int
     ended: Ended
@@ -113,9 +110,9 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     # The characters between the beginning and the end in `stdout`.
     hidden_chars: int = 0
     error: CellError | None = None
+    # New names first, then those that were bound again. A value that was changed in place shows in
+    # the next save.
     bound: tuple[str, ...] = ()
-    # Names that were bound again. A value that was changed in place shows in the next save.
-    changed: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
     # Names whose earlier values the cell could see.
     read: tuple[str, ...] = ()
@@ -123,11 +120,6 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     rebound: tuple[str, ...] = ()
     # The events that the host gave to this cell.
     seqs: tuple[int, ...] = ()
-    # All of those events, if there are more than `seqs` may have.
-    all_seqs: tuple[int, ...] = ()
-    left_out: int = 0
-    # The number of capability calls.
-    calls: int = 0
     # In seconds.
     duration: float = 0.0
     # Set when the kernel had to be started again.
@@ -294,8 +286,7 @@ def failed_after_output(result: CellResult) -> str:
 
 
 def printed_nothing(result: CellResult) -> str:
-    bound = (*result.bound, *result.changed)
-    bindings = f" It bound {_listed(bound)}." if bound else ""
+    bindings = f" It bound {_listed(result.bound)}." if result.bound else ""
     return (
         f"[the cell ran to its end and printed nothing.{bindings} The value of a last expression "
         "is not shown: use print() to see a value. Printing nothing does not mean that nothing was "
@@ -386,9 +377,8 @@ def _how(result: CellResult) -> str:
 def _what_is_kept(result: CellResult) -> str:
     if result.ended == "killed":
         return "What it had bound is lost; what was saved before it is restored."
-    bound = (*result.bound, *result.changed)
-    if bound:
-        return f"What it bound before that is kept: {_listed(bound)}."
+    if result.bound:
+        return f"What it bound before that is kept: {_listed(result.bound)}."
     return "Earlier variables are unchanged."
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from scroll_context.contents import SnapshotVariable
 from scroll_context.errors import KernelDied, KernelUnavailable
-from scroll_context.kernel.protocol import Blob, Load, Loaded, SavedValue
+from scroll_context.kernel.protocol import Blob, Load, Loaded, LoadPiece, SavedValue
 from scroll_context.kernel.results import (
     BlobStore,
     Loss,
@@ -149,9 +149,7 @@ def _load(worker: WorkerProcess, group: list[SnapshotVariable], blobs: BlobStore
         data = blobs.get(first.digest) if first.digest else first.inline
     except Exception:  # noqa: BLE001 - a blob store of the caller
         return _UNREADABLE
-    last = max(0, (len(data) - 1) // _PIECE * _PIECE)
-    for start in range(0, last, _PIECE):
-        worker.connection.send(Load(names, data[start : start + _PIECE], False))
-    load = Load(names, data[last:] if last else data, True, first.module)
-    reason = worker.ask(load, Loaded, _LOAD_SECONDS).reason
+    for start in range(0, len(data), _PIECE):
+        worker.connection.send(LoadPiece(data[start : start + _PIECE]))
+    reason = worker.ask(Load(names, first.module), Loaded, _LOAD_SECONDS).reason
     return reason_text(reason) if reason else ""

@@ -1,304 +1,57 @@
-"""The variables of the namespace: how each is described, pickled and restored.
-Worker only.
+"""The variables of the namespace, pickled and restored. Worker only; the host never unpickles.
 
-`describe` gives the type, the shape or length, the size, and the value when it is small. It runs no
-code that a cell defined: no `repr`, no `len`, no attribute of an object whose type is not known.
-Types are told apart by identity, or, for numpy, by being a type that only C can make; classes of
-the model get their name and nothing else. Attributes are read through the descriptors of C types
-and from instance dicts.
-
-`Snapshots` pickles; the host never unpickles anything. A value can change without being named:
-through `globals()`, through another name for one of its parts, by a thread. So a save looks at
-every value that is small, by pickling it or by a mark that tells it is the same, and at each larger
-one that a cell has named (through the functions that it called as well). The rest is reported as
-not looked at, and the host reports it as possibly stale; a full save looks at everything. A value
-is sent only when the hash of its pickle changed. Names bound to one object are saved once and
-restored as one object. Plain pickle does the work; cloudpickle takes over for functions and classes
-that cells defined, which are restored with the live namespace as their globals. What cannot be
-pickled is reported with the reason.
+A value can change without being named: through `globals()`, through another name for one of its
+parts, by a thread. So a save looks at every value that is small, by pickling it or by a mark that
+tells it is the same, and at each larger one that a cell has named (through the functions that it
+called as well). The rest is reported as not looked at, and the host reports it as possibly stale; a
+full save looks at everything. A value is sent only when the hash of its pickle changed. Names bound
+to one object are saved once and restored as one object. Plain pickle does the work; cloudpickle
+takes over for functions and classes that cells defined, which are restored with the live namespace
+as their globals. What cannot be pickled is reported with the reason.
 
 Not covered: two variables that share an object below their top level come back with a copy each.
 """
 
 import builtins
-import datetime as dt
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from importlib import import_module
 from io import BytesIO
-from itertools import islice
 from pickle import dumps, loads
-from sys import _current_frames, getsizeof
+from sys import _current_frames
 from time import thread_time
-from types import (
-    BuiltinFunctionType,
-    CodeType,
-    FunctionType,
-    GetSetDescriptorType,
-    MemberDescriptorType,
-    MethodType,
-    ModuleType,
-)
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import cloudpickle
 
 from scroll_context.kernel.channel import CpuLimitExceeded, Interrupts
+from scroll_context.kernel.describe import (
+    module_name,
+    type_dict,
+    type_label,
+    type_mro,
+    type_name,
+)
 from scroll_context.kernel.protocol import Blob, Loaded, SavedValue, WireMessage
-from scroll_context.kernel.results import Variable
-
-_type_name: Callable[[type], str] = type.__dict__["__name__"].__get__
-_type_module: Callable[[type], Any] = type.__dict__["__module__"].__get__
-_type_flags: Callable[[type], int] = type.__dict__["__flags__"].__get__
-_type_mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
-_type_dict: Callable[[type], Any] = type.__dict__["__dict__"].__get__
-_HEAP_TYPE = 1 << 9
-
-_INLINE_CHARS = 60
-_SAMPLE = 16
-_KEYS_SHOWN = 8
-_KEY_CHARS = 24
-# By identity: a look-up of the type itself would run the __hash__ and __eq__ of a metaclass.
-_SCALARS = {id(kind) for kind in (int, float, bool, complex, type(None))}
-_SIZED = {id(kind) for kind in (list, tuple, dict, set, frozenset, bytes, bytearray, range)}
-_CONTAINERS = {id(kind) for kind in (list, tuple, dict, set, frozenset, str)}
-_FUNCTIONS = {id(kind) for kind in (FunctionType, BuiltinFunctionType, MethodType)}
-_PLAIN = _SCALARS | _SIZED | {id(str)}
-_C_DESCRIPTORS = {id(GetSetDescriptorType), id(MemberDescriptorType)}
-
-
-def describe(name: str, value: Any) -> Variable:
-    """The facts about one variable."""
-    kind = type(value)
-    detail, inline, size = "", False, 0
-    if id(kind) in _SCALARS:
-        inline, size = not (kind is int and value.bit_length() > 190), getsizeof(value)
-        detail = repr(value) if inline else f"{value.bit_length():,} bits"
-    elif kind is str:
-        inline, size = len(value) <= _INLINE_CHARS, getsizeof(value)
-        spelt = repr if value.isprintable() else ascii
-        detail = spelt(value) if inline else f"{len(value):,} characters"
-    elif id(kind) in _SIZED:
-        detail, size = _sized(value, kind)
-    elif kind is dt.datetime or kind is dt.date:
-        inline, detail = True, value.isoformat()
-    elif kind is ModuleType:
-        detail = _module_name(value)
-    elif kind is FunctionType:
-        detail = f"({', '.join(value.__code__.co_varnames[: value.__code__.co_argcount])})"
-    else:
-        detail, size = _describe_object(value, kind)
-    return Variable(
-        name=name, type=type_label(kind), detail=_clean(detail, 512), size=size, inline=inline
-    )
-
-
-def _describe_object(value: Any, kind: type) -> tuple[str, int]:
-    base = _container_base(kind)
-    if base is not None:
-        return _subclass_sized(value, base)
-    if _is_numpy(kind, "ndarray"):
-        return _array(value)
-    module = _type_module(kind)
-    if type(module) is str and module.partition(".")[0] == "pandas":
-        return _frame(value, _type_name(kind))
-    return _fields(value), 0
-
-
-def type_label(kind: type) -> str:
-    """A short name for a type, read without asking the type."""
-    if id(kind) in _FUNCTIONS:
-        return "function"
-    if any(base is type for base in _type_mro(kind)):
-        return "class"
-    return _clean(_type_name(kind), 256)
-
-
-def _container_base(kind: type) -> type | None:
-    """The built-in container that a class derives from. Its `__len__` is C and can be trusted."""
-    for base in _type_mro(kind):
-        if id(base) in _CONTAINERS:
-            return base
-    return None
-
-
-def _subclass_sized(value: Any, base: type) -> tuple[str, int]:
-    """The length of an instance of a class that derives from a container, and its keys or items.
-
-    Everything goes through the methods of the container itself, which are C.
-    """
-    count = _type_dict(base)["__len__"](value)
-    if base is str:
-        return f"{count:,} characters", 0
-    if base is dict:
-        return f"{count:,}{_keys(value)}", 0
-    try:
-        sample = list(islice(_type_dict(base)["__iter__"](value), _SAMPLE))
-    except RuntimeError:
-        # A thread of the cell changed it meanwhile.
-        return f"{count:,}", 0
-    return f"{count:,}{_item_type(sample)}", 0
-
-
-def _item_type(sample: list[Any]) -> str:
-    """The common type of the items of a container, and their keys if they are dicts."""
-    if not sample or any(type(item) is not type(sample[0]) for item in sample):
-        return ""
-    kind = type(sample[0])
-    keys = ""
-    if any(base is dict for base in _type_mro(kind)):
-        keys = _keys(sample[0])
-    return f" of {_clean(_type_name(kind), 60)}{keys}"
-
-
-def _fields(value: Any) -> str:
-    """The names of the attributes of an object whose class a cell defined."""
-    module = _type_module(type(value))
-    if type(module) is not str or module != "__main__":
-        return ""
-    for base in _type_mro(type(value)):
-        holder = _type_dict(base).get("__dict__")
-        if holder is not None and id(type(holder)) in _C_DESCRIPTORS:
-            attributes = holder.__get__(value)
-            return _keys(attributes).strip() if type(attributes) is dict else ""
-    return ""
-
-
-def _sized(value: Any, kind: type) -> tuple[str, int]:
-    count = len(value)
-    if kind is bytes or kind is bytearray:
-        return f"{count:,} bytes", getsizeof(value)
-    size = getsizeof(value)
-    sample = _sample(value, kind)
-    if sample:
-        sizes = [getsizeof(item) if id(type(item)) in _PLAIN else 64 for item in sample]
-        size += sum(sizes) * count // len(sample)
-    if kind is dict:
-        return f"{count:,}{_keys(value)}", size
-    return f"{count:,}{_item_type(sample)}", size
-
-
-def _keys(value: dict[Any, Any]) -> str:
-    """The first keys of a dict, if all of them are text or integers."""
-    keys: list[str] = []
-    try:
-        for key in dict.__iter__(value):
-            if type(key) is not str and type(key) is not int:
-                return ""
-            if len(keys) == _KEYS_SHOWN:
-                keys.append("…")
-                break
-            keys.append(_clean(_key_text(key), _KEY_CHARS))
-    except RuntimeError:
-        # A thread of the cell changed it meanwhile.
-        return ""
-    return f" {{{', '.join(keys)}}}" if keys else ""
-
-
-def _key_text(key: str | int) -> str:
-    if isinstance(key, int):
-        return str(key) if key.bit_length() < 64 else "…"
-    return key
-
-
-def _sample(value: Any, kind: type) -> list[Any]:
-    """The first items of a container, or values of a dict."""
-    if kind is range:
-        return []
-    try:
-        return list(islice(value.values() if kind is dict else value, _SAMPLE))
-    except RuntimeError:
-        # A thread of the cell changed it meanwhile.
-        return []
-
-
-def _module_name(value: ModuleType) -> str:
-    name = ModuleType.__getattribute__(value, "__dict__").get("__name__", "")
-    return name if type(name) is str else ""
-
-
-def _is_numpy(kind: type, name: str) -> bool:
-    """Whether this is a type of numpy.
-
-    Only C code can make a type that is not on the heap, so the name of such a type is not forged.
-    """
-    return (
-        not _type_flags(kind) & _HEAP_TYPE
-        and _type_name(kind) == name
-        and _type_module(kind) == "numpy"
-    )
-
-
-def _array(value: Any) -> tuple[str, int]:
-    members = _type_dict(type(value))
-    shape = members["shape"].__get__(value)
-    dtype = members["dtype"].__get__(value)
-    kind, width = dtype.kind, dtype.itemsize
-    names = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool", "O": "object"}
-    label = names.get(kind, kind)
-    if kind in "fiuc":
-        label += str(width * 8)
-    return f"{shape} {label}", members["nbytes"].__get__(value)
-
-
-def _frame(value: Any, name: str) -> tuple[str, int]:
-    """The shape of a DataFrame or Series, from the axes that its block manager keeps in C."""
-    axes = _raw(_raw(value, "_mgr"), "axes")
-    if type(axes) is not list:
-        return "", 0
-    lengths = [_index_length(axis) for axis in axes]
-    if any(length < 0 for length in lengths):
-        return "", 0
-    if name == "DataFrame" and len(lengths) == 2:
-        return f"{lengths[1]:,} rows x {lengths[0]:,} columns", 0
-    return " x ".join(f"{length:,}" for length in lengths), 0
-
-
-def _index_length(index: Any) -> int:
-    held = _raw(index, "_range")
-    if type(held) is range:
-        return len(held)
-    held = _raw(index, "_data")
-    for inner in ("_ndarray", "_pa_array"):
-        if _raw(held, inner) is not None:
-            held = _raw(held, inner)
-    if _is_numpy(type(held), "ndarray"):
-        shape = _type_dict(type(held))["shape"].__get__(held)
-        return int(shape[0])
-    return -1
-
-
-def _raw(value: Any, name: str) -> Any:
-    """An attribute, read without running code: from the instance's dict, or by a C descriptor."""
-    for base in _type_mro(type(value)):
-        members = _type_dict(base)
-        if name in members:
-            member = members[name]
-            return member.__get__(value) if id(type(member)) in _C_DESCRIPTORS else None
-    for base in _type_mro(type(value)):
-        holder = _type_dict(base).get("__dict__")
-        if holder is not None:
-            return holder.__get__(value).get(name) if id(type(holder)) in _C_DESCRIPTORS else None
-    return None
-
-
-def _clean(text: str, limit: int) -> str:
-    """One printable line of at most `limit` characters."""
-    if not text.isprintable():
-        text = "".join(character if character.isprintable() else "?" for character in text)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-# pickles ------------------------------------------------------------------------------------------
 
 _CachedFunction = type(lru_cache(lambda: None))
 _PIECE = 4 << 20
+_MODULE_CHARS = 256
 _IMMUTABLE = {id(kind) for kind in (int, float, bool, complex, type(None), str, bytes, range)}
 # A variable with a pickle up to this size is pickled only to see whether it changed.
 _SMALL = 64 << 10
 # The processor time for all of those in one save.
 _SECONDS = 0.02
+
+
+class _Mark(NamedTuple):
+    """Shows without pickling that a value is the same as before."""
+
+    facts: tuple[int, ...]
+    # Objects whose ids are among the facts. Held, so that no other object gets these ids.
+    held: tuple[Any, ...] = ()
 
 
 class _Sent(NamedTuple):
@@ -308,12 +61,30 @@ class _Sent(NamedTuple):
     group: tuple[str, ...]
     size: int
     seconds: float
-    # Shows without pickling that the value is the same; None when nothing does.
-    mark: Any
+    mark: _Mark | None
 
     def is_same(self, value: Any) -> bool:
         """Whether the value is surely unchanged."""
-        return self.mark is not None and _is_marked(value, self.mark)
+        mark = _mark(value)
+        if mark is None or self.mark is None:
+            return False
+        return mark.facts == self.mark.facts
+
+
+class _Pickle(NamedTuple):
+    """A value at rest: its bytes, or the name of a module, or the reason why there is neither."""
+
+    data: bytes = b""
+    module: str = ""
+    reason: str = ""
+
+    @property
+    def digest(self) -> bytes:
+        """Tells pickles apart within this process; the host names them by a digest of its own."""
+        if self.reason or self.module:
+            return f"{self.reason}/{self.module}".encode()
+        hashed = hash(self.data).to_bytes(8, "little", signed=True)
+        return hashed + len(self.data).to_bytes(8, "little")
 
 
 class Snapshots:
@@ -369,53 +140,45 @@ class Snapshots:
         try:
             value = self._guarded(import_module, module) if module else self._guarded(loads, data)
         except BaseException as error:  # noqa: BLE001 - both run foreign code
-            return Loaded("", _reason("import" if module else "load", error))
-        sent = _Sent(module.encode() or _digest(data), names, len(data), 0.0, _mark(value))
+            return Loaded(_reason("import" if module else "load", error))
+        sent = _Sent(_Pickle(data, module).digest, names, len(data), 0.0, _mark(value))
         for name in names:
             self._namespace[name] = value
             self._sent[name] = sent
-        return Loaded(type_label(type(value)), "")
+        return Loaded("")
 
     def _save_group(
         self, group: tuple[str, ...], value: Any, limit: int, send: Callable[[WireMessage], None]
     ) -> None:
-        data, module, reason = b"", "", ""
         begun = thread_time()
-        if type(value) is ModuleType:
-            module = _importable(value)
-            reason = "" if module else "module"
-        else:
-            try:
-                data = self._guarded(self._pickle, value)
-                reason = "" if len(data) <= limit else "size"
-            except BaseException as error:  # noqa: BLE001 - pickling runs foreign code
-                reason = _reason("pickle", error)
-        digest = b"lost:" + reason.encode() if reason else module.encode() or _digest(data)
+        pickle = self._pickle(value, limit)
+        mark = None if pickle.reason else _mark(value)
+        seconds = thread_time() - begun
+        sent = _Sent(pickle.digest, group, len(pickle.data), seconds, mark)
         before = [self._sent.get(name) for name in group]
-        changed = any(state is None or state.digest != digest for state in before)
-        mark = None if reason else _mark(value)
-        sent = _Sent(digest, group, len(data), thread_time() - begun, mark)
-        for name in group:
-            self._sent[name] = sent
-        same_group = all(state is not None and state.group == group for state in before)
-        if not changed and same_group:
+        self._sent.update(dict.fromkeys(group, sent))
+        changed = any(state is None or state.digest != sent.digest for state in before)
+        is_same_group = all(state is not None and state.group == group for state in before)
+        if not changed and is_same_group:
             return
+        data, module, reason = pickle
         if changed and not reason:
             for start in range(0, len(data), _PIECE):
-                send(Blob(data[start : start + _PIECE] if len(data) > _PIECE else data))
+                send(Blob(data[start : start + _PIECE]))
         send(SavedValue(group, type_label(type(value)), changed, len(data), module, reason))
 
-    def _pickle(self, value: Any) -> bytes:
-        """Pickle by value what a cell defined, since `__main__` of another process lacks it."""
+    def _pickle(self, value: Any, limit: int) -> _Pickle:
+        if type(value) is ModuleType:
+            name = module_name(value)
+            is_found_again = sys.modules.get(name) is value
+            if is_found_again and len(name) <= _MODULE_CHARS and name.isprintable():
+                return _Pickle(module=name)
+            return _Pickle(reason="module")
         try:
-            data = dumps(value, protocol=5)
-        except Exception:  # noqa: BLE001 - whatever it was, cloudpickle may know better
-            data = b"__main__"
-        if b"__main__" not in data:
-            return data
-        buffer = BytesIO()
-        _ByValue(buffer, protocol=5).dump(value)
-        return buffer.getvalue()
+            data = self._guarded(_pickle_bytes, value)
+        except BaseException as error:  # noqa: BLE001 - pickling runs foreign code
+            return _Pickle(reason=_reason("pickle", error))
+        return _Pickle(data, reason="" if len(data) <= limit else "size")
 
     def _guarded(self, function: Callable[[Any], Any], argument: Any) -> Any:
         """Run something that may run foreign code; the host can interrupt it."""
@@ -440,22 +203,17 @@ def _groups(variables: dict[str, Any]) -> list[tuple[str, ...]]:
     return [tuple(group) for group in groups]
 
 
-def _digest(data: bytes) -> bytes:
-    """Tells pickles apart within this process; the host names them by a digest of its own."""
-    return hash(data).to_bytes(8, "little", signed=True) + len(data).to_bytes(8, "little")
-
-
-def _mark(value: Any) -> Any:
-    """A mark that shows, without pickling, that a value is unchanged; None if there is none.
+def _mark(value: Any) -> _Mark | None:
+    """A mark for a value, if it can have one.
 
     Text and bytes are known by their hash, which they keep. Numbers, modules, and functions without
-    state of their own are known by being the same object, which is held for that reason.
+    state of their own are known by being the same object.
     """
     kind = type(value)
     if kind is str or kind is bytes:
-        return kind, hash(value), len(value)
+        return _Mark((id(kind), hash(value), len(value)))
     if id(kind) in _IMMUTABLE or kind is ModuleType:
-        return value
+        return _Mark((id(kind), id(value)), (value,))
     if kind is FunctionType and not (
         value.__closure__
         or value.__defaults__
@@ -463,39 +221,31 @@ def _mark(value: Any) -> Any:
         or value.__dict__
         or value.__annotations__
     ):
-        return value, value.__code__
+        code = value.__code__
+        return _Mark((id(kind), id(value), id(code)), (value, code))
     return None
 
 
-def _is_marked(value: Any, mark: Any) -> bool:
-    kind = type(value)
-    if kind is str or kind is bytes:
-        return type(mark) is tuple and mark[0] is kind and mark[1:] == (hash(value), len(value))
-    if kind is FunctionType:
-        return (
-            type(mark) is tuple
-            and mark[0] is value
-            and mark[1] is value.__code__
-            and _mark(value) is not None
-        )
-    return mark is value
-
-
-def _importable(module: ModuleType) -> str:
-    name = _module_name(module)
-    return (
-        name if len(name) <= 256 and name.isprintable() and sys.modules.get(name) is module else ""
-    )
+def _pickle_bytes(value: Any) -> bytes:
+    """Pickle by value what a cell defined, since `__main__` of another process lacks it."""
+    try:
+        data = dumps(value, protocol=5)
+    except Exception:  # noqa: BLE001 - whatever it was, cloudpickle may know better
+        data = b"__main__"
+    if b"__main__" not in data:
+        return data
+    buffer = BytesIO()
+    _ByValue(buffer, protocol=5).dump(value)
+    return buffer.getvalue()
 
 
 def _reason(code: str, error: BaseException) -> str:
     """Why it failed: the nearest built-in exception, and nothing that foreign code can word."""
     if isinstance(error, KeyboardInterrupt | CpuLimitExceeded | MemoryError):
         code = "limit"
-    for kind in type.__dict__["__mro__"].__get__(type(error)):
-        name = type.__dict__["__name__"].__get__(kind)
-        if vars(builtins).get(name) is kind:
-            return f"{code}:{name}"
+    for kind in type_mro(type(error)):
+        if vars(builtins).get(type_name(kind)) is kind:
+            return f"{code}:{type_name(kind)}"
     return code
 
 
@@ -521,8 +271,8 @@ def _functions_of(value: Any) -> Iterator[FunctionType]:
             yield value
         return
     kind = value if type(value) is type else type(value)
-    for base in type.__dict__["__mro__"].__get__(kind):
-        members = type.__dict__["__dict__"].__get__(base)
+    for base in type_mro(kind):
+        members = type_dict(base)
         if members.get("__module__") == "__main__":
             for member in members.values():
                 is_wrapped = type(member) in (staticmethod, classmethod)

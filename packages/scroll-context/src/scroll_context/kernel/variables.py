@@ -14,17 +14,13 @@ namespace. Names are identifiers and reasons come from a fixed list, because bot
 model in the host's own words.
 """
 
-import contextlib
-import re
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
 from scroll_context.contents import SnapshotVariable
 from scroll_context.errors import KernelDied
-from scroll_context.kernel.cell import NOT_COMPILED, names_read_later, names_used
-from scroll_context.kernel.dataflow import assigned_from
+from scroll_context.kernel.names import NOT_COMPILED
 from scroll_context.kernel.results import (
     MAX_SEQS,
     UNKNOWN_SEQ,
@@ -33,6 +29,15 @@ from scroll_context.kernel.results import (
     RestoreReport,
     Variable,
     is_variable_name,
+)
+from scroll_context.kernel.sources import (
+    PARSED_CHARS,
+    Seqs,
+    assigned_from,
+    loop_names,
+    may_use_files,
+    names_read,
+    names_read_later,
 )
 from scroll_context.kernel.variable_list import variable_list
 
@@ -45,22 +50,8 @@ _MOST_CELLS = 1_000
 _UNCHANGING = frozenset(
     {"int", "float", "bool", "complex", "str", "bytes", "NoneType", "date", "datetime", "range"}
 )
-# A source with one of these words may read any variable without naming it.
-_ANY_NAME = re.compile(
-    r"\b(?:globals|locals|vars|eval|exec|__main__|__globals__|f_globals|f_locals|f_back|modules"
-    r"|gc|inspect|ctypes)\b"
-)
-# A source with one of these words may write files of the kernel, or read them.
-_FILES = re.compile(
-    r"\b(?:\w*open\w*|Path|pathlib|linecache|runpy|fileinput|configparser|ConfigParser|logging"
-    r"|FileIO|ElementTree|ET|importlib|__import__|pkgutil|zipimport|mmap|codecs|tokenize|shutil"
-    r"|tempfile|glob|sqlite3|shelve|dbm|zipfile|tarfile|gzip|bz2|lzma|h5py|os\.\w+"
-    r"|(?:to|read|write|scan|sink)_(?:csv|json|parquet|pickle|excel|feather|hdf|sql|text|bytes"
-    r"|table|xml|html|ndjson)"
-    r"|savefig|savetxt|loadtxt|genfromtxt|memmap|imread|imsave|tofile|fromfile"
-    r"|savez?(?=\()|load(?=\()|dump(?=\())\b"
-)
-_IMPORTED = re.compile(r"^[ \t]*(?:import|from)[ \t]+(\w+)", re.MULTILINE)
+# Types whose pickle changes with their content. A cache, a queue or a generator can hold a value
+# and show none of it.
 _SHOWN_BY_PICKLE = _UNCHANGING | {
     "list",
     "dict",
@@ -76,19 +67,6 @@ _SHOWN_BY_PICKLE = _UNCHANGING | {
     "Series",
     "ndarray",
 }
-"""Types whose pickle changes with their content. A cache, a queue or a generator can hold a value
-and show none of it."""
-# The start of code that may run, and read names, after its cell has ended.
-_DEFINES = re.compile(r"\b(?:def|lambda|class|for)\b")
-_WORD = re.compile(r"\w+")
-PARSED_CHARS = 10_000
-"""Longer sources are not parsed on the host, which would hold the interpreter lock.
-
-Parsing takes up to 40 ms for 10,000 characters, and 11 s were seen for an f-string of 180,000.
-"""
-_LOOP = re.compile(r"^[ \t]*(?:async[ \t]+)?for\s([\w\s,()*]{1,60}?)\sin\b", re.MULTILINE)
-# So much of a cell is searched for loops.
-_SOURCE_CHARS = 10_000
 
 
 class _Record(msgspec.Struct):
@@ -103,14 +81,14 @@ class _Record(msgspec.Struct):
     bound: int = 0
     by_loop: bool = False
     # Events of the cells that bound it or changed it.
-    made_by: frozenset[int] = frozenset()
+    made_by: Seqs = frozenset()
     # Events of the cells in `touched`.
-    touched_by: frozenset[int] = frozenset()
+    touched_by: Seqs = frozenset()
     # The events that its assignments read, for display; None when only its cells are known.
-    origin: frozenset[int] | None = None
+    origin: Seqs | None = None
 
     @property
-    def cells(self) -> frozenset[int]:
+    def cells(self) -> Seqs:
         """The events of the cells whose values may be in it."""
         if self.variable.type in _UNCHANGING:
             return self.made_by
@@ -128,13 +106,13 @@ class Namespace:
         self._finished = 0
         self._saved_cell = 0
         # The newest cell that may have written files.
-        self._files: frozenset[int] = frozenset()
+        self._files: Seqs = frozenset()
         # All cells that may have used files. A variable that they bound may lead to a file.
-        self._file_cells: frozenset[int] = frozenset()
+        self._file_cells: Seqs = frozenset()
         # By event of a cell; None stands for every name.
         self._read_later: dict[int, frozenset[str] | None] = {}
         # The names in the newest variable list.
-        self.listed: tuple[str, ...] = ()
+        self._listed: tuple[str, ...] = ()
 
     def variables(self) -> tuple[Variable, ...]:
         """Every variable, with the events that its assignments read.
@@ -154,7 +132,7 @@ class Namespace:
             variables.append(msgspec.structs.replace(record.variable, seqs=seqs))
         return tuple(variables)
 
-    def _origin(self, record: _Record) -> frozenset[int]:
+    def _origin(self, record: _Record) -> Seqs:
         if record.origin is not None:
             return record.origin
         return frozenset().union(*(self._sources.get(cell, ()) for cell in record.behind))
@@ -168,7 +146,7 @@ class Namespace:
         seqs: tuple[int, ...],
         source: str = "",
         event: int = 0,
-        lines: Mapping[int, frozenset[int]] | None = None,
+        lines: Mapping[int, Seqs] | None = None,
     ) -> None:
         """A cell ran: it was given `seqs`, read and wrote those names.
 
@@ -176,14 +154,14 @@ class Namespace:
         """
         self._finished = cell
         here = frozenset([event] if event else ())
-        if here and self._uses_files(source):
+        if here and may_use_files(source):
             self._files = here
             self._file_cells |= here
         if not (written or deleted or read):
             return
-        origins = self._origins(source, read, lines or {}, bool(seqs))
-        behind: set[int] = {cell} if seqs else set()
         seen = [self._records[name] for name in read if name in self._records]
+        origins = self._origins(source, seen, lines or {}, bool(seqs))
+        behind: set[int] = {cell} if seqs else set()
         for record in seen:
             behind.update(record.behind)
         for record in seen:
@@ -192,48 +170,48 @@ class Namespace:
             record.touched_by |= here
             if origins is None:
                 record.origin = None
-            elif record.variable.name in origins:
-                record.origin = frozenset(_listed(origins[record.variable.name]))
+            else:
+                record.origin = origins.get(record.variable.name, record.origin)
         for name in deleted:
             self._records.pop(name, None)
-        derived = tuple(sorted(behind)[-_CELLS_BEHIND:])
         if seqs and (written or seen):
             self._sources[cell] = seqs[:MAX_SEQS]
-        loops = _loop_names(source)
         if event and written:
-            self._read_later[event] = _names_read_later(source)
+            self._read_later[event] = names_read_later(source)
+        derived = _newest(behind)
+        loops = loop_names(source)
         for name in written:
-            fresh = Variable(name=name, cell=cell, used=cell)
-            # The old value may have other names.
-            touched = self._records[name].touched if name in self._records else None
-            self._records[name] = _Record(fresh, derived, touched, cell, name in loops, here)
-            if origins is not None and name in origins:
-                self._records[name].origin = frozenset(_listed(origins[name]))
-        if len(self._records) > MOST_VARIABLES:
-            for name in list(self._records)[:-MOST_VARIABLES]:
-                del self._records[name]
+            old = self._records.get(name)
+            self._records[name] = _Record(
+                Variable(name=name, cell=cell, used=cell),
+                behind=derived,
+                # The old value may have other names.
+                touched=old.touched if old is not None else None,
+                bound=cell,
+                by_loop=name in loops,
+                made_by=here,
+                origin=origins.get(name) if origins is not None else None,
+            )
+        for name in list(self._records)[:-MOST_VARIABLES]:
+            del self._records[name]
 
     def _origins(
-        self,
-        source: str,
-        read: Sequence[str],
-        lines: Mapping[int, frozenset[int]],
-        was_given: bool,
-    ) -> dict[str, frozenset[int]] | None:
+        self, source: str, seen: Sequence[_Record], lines: Mapping[int, Seqs], was_given: bool
+    ) -> dict[str, Seqs] | None:
         """The events behind the names that a cell bound or changed; None if these are not known."""
-        read_records = [self._records[name] for name in read if name in self._records]
-        if not was_given and not any(map(self._origin, read_records)):
+        if not was_given and not any(map(self._origin, seen)):
             return {}
         if len(source) > PARSED_CHARS or (was_given and not lines):
             return None
 
-        def before(name: str) -> frozenset[int]:
+        def before(name: str) -> Seqs:
             return self._origin(self._records[name]) if name in self._records else frozenset()
 
         try:
-            return assigned_from(source, lines, before)
+            origins = assigned_from(source, lines, before)
         except NOT_COMPILED:
             return None
+        return {name: frozenset(_listed(events)) for name, events in origins.items()}
 
     def record_description(self, described: Iterable[Variable]) -> None:
         """Replace the record by the variables that the worker's namespace has now."""
@@ -265,38 +243,46 @@ class Namespace:
 
         `unsaved` have no complete pickle. Returns those changed in place.
         """
-        mutated = tuple(
-            name for name in changed if name in self._records and not self._records[name].bound
-        )
-        # Cells that may have reached a variable by another name.
-        anything: set[int] = set()
-        for record in self._records.values():
-            anything |= record.touched or set()
-        anything_by = frozenset().union(*(record.touched_by for record in self._records.values()))
-        for name in mutated:
-            record = self._records[name]
-            # A cell that read it by name names the events that it was made by before, so the chain
-            # of cells continues from there.
-            record.made_by = record.touched_by or _bounded(record.made_by | anything_by)
-            touched = anything if record.touched is None else record.touched
-            record.behind = tuple(sorted({*record.behind, *touched})[-_CELLS_BEHIND:])
+        records = self._records
+        mutated = [name for name in changed if name in records and not records[name].bound]
+        self._record_changes_in_place(mutated)
         present = set(names)
-        self._records = {name: record for name, record in self._records.items() if name in present}
+        self._records = {name: record for name, record in records.items() if name in present}
         for name, record in self._records.items():
             if name in unsaved or record.variable.type not in _SHOWN_BY_PICKLE:
                 # Nothing shows whether a cell put a value into it, so each reader may have.
                 record.made_by = _bounded(record.made_by | record.touched_by)
-            record.touched, record.bound, record.touched_by = None, 0, frozenset()
+            record.touched = None
+            record.touched_by = frozenset()
+            record.bound = 0
         self._saved_cell = cell
-        made_by = set(self.made_by(self._records))
-        self._read_later = {
-            event: names for event, names in self._read_later.items() if event in made_by
-        }
-        needed: set[int] = set()
+        self._forget_unneeded_cells()
+        return tuple(mutated)
+
+    def _record_changes_in_place(self, names: Iterable[str]) -> None:
+        # Cells that may have reached a variable by another name.
+        any_cells: set[int] = set()
+        any_events: set[int] = set()
         for record in self._records.values():
-            needed.update(record.behind)
-        self._sources = {cell: seqs for cell, seqs in self._sources.items() if cell in needed}
-        return mutated
+            any_cells |= record.touched or set()
+            any_events |= record.touched_by
+        for name in names:
+            record = self._records[name]
+            # A cell that read it by name names the events that it was made by before, so the chain
+            # of cells continues from there.
+            record.made_by = record.touched_by or _bounded(record.made_by | any_events)
+            touched = any_cells if record.touched is None else record.touched
+            record.behind = _newest({*record.behind, *touched})
+
+    def _forget_unneeded_cells(self) -> None:
+        needed_events = set(self.made_by(self._records))
+        needed_cells: set[int] = set()
+        for record in self._records.values():
+            needed_cells.update(record.behind)
+        for event in self._read_later.keys() - needed_events:
+            del self._read_later[event]
+        for cell in self._sources.keys() - needed_cells:
+            del self._sources[cell]
 
     def saved(
         self, entries: dict[str, SnapshotVariable], names: Sequence[str], unchecked: Iterable[str]
@@ -324,7 +310,7 @@ class Namespace:
     ) -> RestoreReport:
         """The process was replaced, so only the restored variables remain. Reports the others."""
         saved = {variable.name: variable for variable in manifest.variables}
-        back = tuple(name for name in restored if name in saved)
+        back = [saved[name] for name in restored if name in saved]
         losses = {loss.name: loss for loss in lost}
         for name, record in self._records.items():
             if name not in saved:
@@ -332,29 +318,23 @@ class Namespace:
                 if record.bound:
                     reason = f"bound by cell {record.bound}, after the last save"
                 losses.setdefault(name, Loss(name, reason))
-        has_unsaved_cell = self._finished > max(self._saved_cell, manifest.cell)
+        is_behind = self._finished > max(self._saved_cell, manifest.cell)
+        complete: list[str] = []
         stale: list[Loss] = []
-        for name in back:
-            if name in self._records and self._records[name].bound:
+        for entry in back:
+            old = self._records.get(entry.name)
+            if old is not None and old.bound:
                 reason = f"as it was after cell {manifest.cell}; later changes are lost"
-                stale.append(Loss(name, reason))
-            elif (saved[name].stale or has_unsaved_cell) and not saved[name].module:
+                stale.append(Loss(entry.name, reason))
+            elif (entry.stale or is_behind) and not entry.module:
                 reason = "as it was when it was last saved; it may have changed since"
-                stale.append(Loss(name, reason))
+                stale.append(Loss(entry.name, reason))
+            else:
+                complete.append(entry.name)
         self._sources = {cell: seqs[:MAX_SEQS] for cell, seqs in manifest.sources.items()}
-        self._records = {}
+        self._records = {entry.name: _restored(entry) for entry in back}
         self._files = frozenset()
-        for name in back:
-            entry = saved[name]
-            behind = entry.cells[-_CELLS_BEHIND:]
-            variable = Variable(
-                name=name, type=entry.type, size=entry.size, cell=entry.cell, used=entry.cell
-            )
-            self._records[name] = _Record(variable, behind, made_by=frozenset(entry.made_by))
-        old = {loss.name for loss in stale}
-        return RestoreReport(
-            tuple(name for name in back if name not in old), tuple(stale), tuple(losses.values())
-        )
+        return RestoreReport(tuple(complete), tuple(stale), tuple(losses.values()))
 
     def made_by(self, names: Iterable[str]) -> tuple[int, ...]:
         """The events of the cells that these variables come from."""
@@ -362,6 +342,10 @@ class Namespace:
             *(self._records[name].cells for name in names if name in self._records)
         )
         return tuple(sorted(events))
+
+    def made_by_list(self) -> tuple[int, ...]:
+        """The events of the cells that made the variables in the newest variable list."""
+        return self.made_by(self._listed)
 
     def cells_behind(self, source: str, text_of: Callable[[int], str]) -> tuple[int, ...]:
         """The events of the cells whose values a source would read, if it ran now. It may name too
@@ -372,85 +356,59 @@ class Namespace:
         called, so those are followed through the source of the cell that defined it, which
         `text_of` gives. UNKNOWN_SEQ stands for cells that are not known.
         """
-        names = self._names_read(source, text_of)
+        names = self._names_reached(source, text_of)
         behind = self.made_by(self._records if names is None else names)
-        if self._files and (self._uses_files(source) or not self._file_cells.isdisjoint(behind)):
+        if self._files and (may_use_files(source) or not self._file_cells.isdisjoint(behind)):
             return tuple(sorted({*behind, *self._files}))
         return behind
 
-    def _uses_files(self, source: str) -> bool:
-        """Whether a source may read or write files of the kernel, as far as its words tell."""
-        if _FILES.search(source):
-            return True
-        # A module outside the standard library may be a file that a cell wrote.
-        return any(name not in sys.stdlib_module_names for name in _IMPORTED.findall(source))
-
-    def _names_read(self, source: str, text_of: Callable[[int], str]) -> set[str] | None:
+    def _names_reached(self, source: str, text_of: Callable[[int], str]) -> set[str] | None:
         """The variables that a source reads, by way of functions too; None when it may be any."""
-        if _ANY_NAME.search(source):
-            return None
-        if source.isascii() and self._records.keys().isdisjoint(_WORD.findall(source)):
-            return set()
-        if len(source) > PARSED_CHARS:
-            return None
-        try:
-            pending = list(names_used(source, "<cell>", self._records).read)
-        except SyntaxError:
-            # It does not run.
-            return set()
-        except NOT_COMPILED:
+        read = names_read(source, self._records)
+        if read is None:
             return None
         names: set[str] = set()
+        pending = list(read)
         while pending:
             name = pending.pop()
             if name in names or name not in self._records:
                 continue
             names.add(name)
             for event in self._records[name].cells:
-                later = self._names_read_later(event, text_of)
+                if event not in self._read_later:
+                    self._read_later[event] = names_read_later(text_of(event))
+                later = self._read_later[event]
                 if later is None:
                     return None
                 pending += later
         return names
 
-    def _names_read_later(self, event: int, text_of: Callable[[int], str]) -> frozenset[str] | None:
-        if event not in self._read_later:
-            self._read_later[event] = _names_read_later(text_of(event))
-        return self._read_later[event]
-
     def variable_list(self, limit: int, heading: str = "") -> str:
         """The variable list in about `limit` characters (variable_list.py)."""
         listing = [(record.variable, record.by_loop) for record in list(self._records.values())]
-        text, self.listed = variable_list(listing, limit, heading)
+        text, self._listed = variable_list(listing, limit, heading)
         return text
 
 
-def _loop_names(source: str) -> set[str]:
-    """The names that the `for` statements of a source bind."""
-    if "for" not in source:
-        return set()
-    names: set[str] = set()
-    for targets in _LOOP.findall(source, 0, _SOURCE_CHARS):
-        names.update(_WORD.findall(targets))
-    return names
+def _restored(entry: SnapshotVariable) -> _Record:
+    variable = Variable(
+        name=entry.name, type=entry.type, size=entry.size, cell=entry.cell, used=entry.cell
+    )
+    behind = entry.cells[-_CELLS_BEHIND:]
+    return _Record(variable, behind, made_by=frozenset(entry.made_by))
 
 
-def _listed(seqs: frozenset[int]) -> tuple[int, ...]:
+def _listed(seqs: Seqs) -> tuple[int, ...]:
     """As many events as are listed for one variable, in order."""
     return tuple(sorted(seqs)[:MAX_SEQS])
 
 
-def _names_read_later(source: str) -> frozenset[str] | None:
-    """The names that definitions in a source read whenever they run; None if that may be any."""
-    if not _DEFINES.search(source):
-        return frozenset()
-    if len(source) <= PARSED_CHARS and not _ANY_NAME.search(source):
-        with contextlib.suppress(*NOT_COMPILED):
-            return names_read_later(source, "<cell>")
-    return None
+def _newest(cells: Iterable[int]) -> tuple[int, ...]:
+    """As many cells as are recorded behind one variable, in order."""
+    return tuple(sorted(cells)[-_CELLS_BEHIND:])
 
 
-def _bounded(events: frozenset[int]) -> frozenset[int]:
+def _bounded(events: Seqs) -> Seqs:
     if len(events) <= _MOST_CELLS:
         return events
     return frozenset([UNKNOWN_SEQ, *sorted(events)[-_MOST_CELLS:]])

@@ -14,6 +14,7 @@ import site
 import socket
 import sys
 import traceback
+from collections.abc import Iterable
 from contextlib import suppress
 from types import ModuleType
 from typing import Any, cast
@@ -24,8 +25,11 @@ from scroll_context.errors import KernelUnavailable
 from scroll_context.jail.entry import enter
 from scroll_context.jail.linux import clean_environment, home_in
 from scroll_context.jail.spec import ALLOW_UNSANDBOXED, JailSpec, make_importable
-from scroll_context.kernel.cell import CellRunner, NamesUsed, Output, OutputLimitExceeded, Streams
+from scroll_context.kernel.cell import CellRunner
 from scroll_context.kernel.channel import Channel, Interrupts
+from scroll_context.kernel.describe import describe
+from scroll_context.kernel.names import NamesUsed
+from scroll_context.kernel.output import Output, OutputLimitExceeded, Streams
 from scroll_context.kernel.process import report_process
 from scroll_context.kernel.protocol import (
     Describe,
@@ -35,6 +39,7 @@ from scroll_context.kernel.protocol import (
     Failed,
     KernelSettings,
     Load,
+    LoadPiece,
     Prelude,
     Prepare,
     Prepared,
@@ -44,9 +49,10 @@ from scroll_context.kernel.protocol import (
     Saved,
 )
 from scroll_context.kernel.results import CellError, is_variable_name
-from scroll_context.kernel.snapshot import Snapshots, describe
+from scroll_context.kernel.snapshot import Snapshots
 
 _NAMES = 20_000
+_REASON_CHARS = 65_536
 _RESERVE_BYTES = 8 << 20
 
 
@@ -138,12 +144,12 @@ class Worker:
                     self._snapshots.forget()
                 unchecked = self._snapshots.save(variables, full, limit, self._channel.send)
                 self._channel.send(Saved(tuple(variables), unchecked))
-            case Load(names, piece, last, module):
+            case LoadPiece(piece):
                 self._pieces.append(piece)
-                if last:
-                    pieces, self._pieces = self._pieces, []
-                    data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-                    self._channel.send(self._snapshots.load(names, data, module))
+            case Load(names, module):
+                data = b"".join(self._pieces)
+                self._pieces.clear()
+                self._channel.send(self._snapshots.load(names, data, module))
             case Prepare(preludes, output_bytes):
                 self._prepare(preludes, output_bytes)
 
@@ -189,17 +195,26 @@ class Worker:
             if before.get(name) != id(value) or name in used.bound
         ]
         if not (written or used.read or len(before) != len(after)):
-            return Done(cell, error, (), (), (), (), self._rebound)
-        written = [name for name in written if self._is_variable(name, after[name])][:_NAMES]
-        bound = tuple(name for name in written if name not in before)
-        changed = tuple(name for name in written if name in before)
-        deleted = tuple(name for name in before if name not in after and is_variable_name(name))
-        read = frozenset(
-            name for name in used.read if name in after and self._is_variable(name, after[name])
+            return Done(cell, error, rebound=self._rebound)
+
+        def variables(names: Iterable[str]) -> list[str]:
+            return [
+                name for name in names if name in after and self._is_variable(name, after[name])
+            ]
+
+        # New names come first.
+        bound = sorted(variables(written), key=before.__contains__)[:_NAMES]
+        deleted = [name for name in before if name not in after and is_variable_name(name)]
+        read = sorted(variables(used.read))
+        self._snapshots.note_cell((*bound, *read))
+        return Done(
+            cell,
+            error,
+            bound=tuple(bound),
+            deleted=tuple(deleted[:_NAMES]),
+            read=tuple(read),
+            rebound=self._rebound,
         )
-        self._snapshots.note_cell((*bound, *changed, *read))
-        reads = tuple(sorted(read))
-        return Done(cell, error, bound, changed, deleted[:_NAMES], reads, self._rebound)
 
     def _put_back(self) -> None:
         """Restore what a cell may have changed: signals, streams, limits, host names."""
@@ -233,9 +248,8 @@ class Worker:
             try:
                 self._run_prelude(prelude)
             except BaseException:  # noqa: BLE001 - whatever it is, the host must know it
-                self._channel.send(
-                    Failed(f"prelude {prelude.name} failed:\n{traceback.format_exc()}"[:65_536])
-                )
+                reason = f"prelude {prelude.name} failed:\n{traceback.format_exc()}"
+                self._channel.send(Failed(reason[:_REASON_CHARS]))
                 return
         self._namespace.update(self._host_names)
         self._put_back()
@@ -246,9 +260,11 @@ class Worker:
         lines = prelude.source.splitlines(keepends=True)
         linecache.cache[filename] = (len(prelude.source), None, lines, filename)
         module = ModuleType(prelude.name)
-        module.__dict__["call"] = self._channel.call
+        names = module.__dict__
+        names["call"] = self._channel.call
         sys.modules[prelude.name] = module
-        exec(compile(prelude.source, filename, "exec", dont_inherit=True), module.__dict__)
+        code = compile(prelude.source, filename, "exec", dont_inherit=True)
+        exec(code, names)
         for export in prelude.exports:
-            own = export == prelude.name and export not in module.__dict__
-            self._host_names[export] = module if own else module.__dict__[export]
+            is_module = export == prelude.name and export not in names
+            self._host_names[export] = module if is_module else names[export]

@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 
 from scroll_context.errors import KernelDied, KernelUnavailable
 from scroll_context.jail.spec import Enforcement, JailSpec, guarantees
-from scroll_context.kernel.connection import Broker, Connection
+from scroll_context.kernel.broker import Broker
+from scroll_context.kernel.connection import Connection
 from scroll_context.kernel.process import receive_process
 from scroll_context.kernel.protocol import (
     CallRequest,

@@ -18,7 +18,7 @@ from scroll_context.background import in_thread
 from scroll_context.errors import QuotaReached
 from scroll_context.events import Event, Kind, packed_seqs
 from scroll_context.kernel.results import UNKNOWN_SEQ, CellResult
-from scroll_context.kernel.variables import PARSED_CHARS
+from scroll_context.kernel.sources import PARSED_CHARS
 from scroll_context.log.journal import Journal
 from scroll_context.log.rows import INLINE_LIMIT
 from scroll_context.messages import ToolCall
@@ -82,8 +82,8 @@ class Cells:
         elif len(text) > INLINE_LIMIT // 4 and len(text.encode()) > INLINE_LIMIT:
             # The text is shown completely, and is too long for a row alone.
             body = text
-        bound = [*result.bound, *result.changed][:MAX_LISTED]
-        seqs = [seq for seq in result.all_seqs or result.seqs if seq != UNKNOWN_SEQ]
+        bound = list(result.bound[:MAX_LISTED])
+        seqs = [seq for seq in result.seqs if seq != UNKNOWN_SEQ]
         metadata: dict[str, Any] = {"bound": bound, "seqs": packed_seqs(seqs, MAX_LISTED)}
         if UNKNOWN_SEQ in result.seqs:
             # It was given events that cannot be named, too.

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from scroll_context.errors import LimitReached
 from scroll_context.events import Event, source_facts
 from scroll_context.jail.spec import JailSpec
-from scroll_context.kernel.connection import MOST_SEQS
+from scroll_context.kernel.broker import MOST_SEQS
 from scroll_context.kernel.kernel import Kernel, KernelOptions
 from scroll_context.kernel.protocol import Prelude
 from scroll_context.kernel.results import (

@@ -525,7 +525,7 @@ class Session:
         return self.context.index_lines()
 
     def provenance(self, name: str) -> dict[str, Any]:
-        for variable in self.environment.kernel.known_variables():
+        for variable in self.environment.kernel.names.variables():
             if variable.name == name:
                 return {
                     "name": name,

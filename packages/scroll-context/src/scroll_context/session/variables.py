@@ -174,11 +174,11 @@ class SessionVariables:
     def cells_behind(self, source: str) -> dict[str, Any]:
         """The metadata of a cell's event about the variables that it is going to read."""
         self.wait_for_save()
-        return made_from(self._kernel.cells_behind(source, self._source_of))
+        return made_from(self._kernel.names.cells_behind(source, self._source_of))
 
     def cells_behind_list(self, results: Collection[int]) -> dict[str, Any]:
         """The metadata of a request about the variables it lists and the results it describes."""
-        return made_from((*self._kernel.cells_behind_list(), *results))
+        return made_from((*self._kernel.names.made_by_list(), *results))
 
     def _source_of(self, seq: int) -> str:
         """The source of a cell, by its address."""

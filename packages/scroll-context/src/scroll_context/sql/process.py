@@ -10,7 +10,7 @@ import time
 import msgspec
 
 from scroll_context.errors import KernelDied
-from scroll_context.jail.spec import ScratchFolder
+from scroll_context.jail.scratch import ScratchFolder
 from scroll_context.kernel.connection import Connection
 from scroll_context.kernel.launcher import spawn_shared
 from scroll_context.kernel.process import receive_process

@@ -11,8 +11,8 @@ import socket
 
 import msgspec
 
+from scroll_context.kernel.frames import FrameReader, encode_frame, send_bytes
 from scroll_context.kernel.process import report_process
-from scroll_context.kernel.protocol import FrameReader, encode_frame
 from scroll_context.sql.confinement import confine, limit_process
 from scroll_context.sql.messages import Query, Ready, SqlAnswer, SqlLimits, SqlSettings
 
@@ -31,22 +31,19 @@ class Wire:
 
     def receive(self) -> Query | None:
         """The next query; None when the host has ended, or sent nothing for as long as it may."""
-        frame = self._reader.take()
-        while frame is None:
+        while True:
+            frame = self._reader.take()
+            if frame is not None:
+                return self._decoder.decode(frame)
             if not self._poll.poll(self._limits.idle * 1000):
                 return None
             try:
                 self._reader.receive()
             except (EOFError, OSError):
                 return None
-            frame = self._reader.take()
-        return self._decoder.decode(frame)
 
     def send(self, message: msgspec.Struct) -> None:
-        frame = encode_frame(message, self._limits.frame_bytes)
-        self._sock.setblocking(True)
-        self._sock.sendall(frame)
-        self._sock.setblocking(False)
+        send_bytes(self._sock, encode_frame(message, self._limits.frame_bytes))
 
 
 def serve(sock: socket.socket, settings: bytes) -> None:

@@ -11,7 +11,7 @@ import threading
 from typing import Any, NamedTuple
 
 from scroll_context.events import Kind
-from scroll_context.kernel.protocol import Pickled
+from scroll_context.kernel.values import Pickled
 from scroll_context.log.journal import Journal
 from scroll_context.text.printable import printable
 from scroll_context.text.words import clip

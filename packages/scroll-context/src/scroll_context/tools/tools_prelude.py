@@ -17,7 +17,7 @@ import types as _types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from scroll_context.kernel.protocol import Pickled as _Pickled
+from scroll_context.kernel.values import Pickled as _Pickled
 
 # The kernel puts it here.
 call: Callable[..., Any]

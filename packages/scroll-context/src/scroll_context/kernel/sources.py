@@ -1,20 +1,104 @@
-"""The events that each variable of a cell was computed from, according to its assignments.
+"""What the host can tell from the source of a cell. Host only.
 
-For display only: `ms.provenance` shows it. Erasure uses the host's record of everything that a cell
-was given (variables.py), which cannot miss anything; this can, where a value changes through
-another name for it. The worker says on which line of the cell a call was made. A function that
-makes the call counts for the line that called the function.
+For erasures, which must find everything: the names that a source reads, those that its functions
+read whenever they run, and whether it may use files. Where a source could do more than its words
+tell, the answer is "anything".
+
+For display: the events that each variable was computed from, according to the assignments
+(`assigned_from`; `ms.provenance` shows it). This can miss a value that changes through another name
+for it, so no erasure relies on it. The worker says on which line of the cell a call was made. A
+function that makes the call counts for the line that called the function.
 """
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import contextlib
+import re
+import sys
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import TypeGuard
+
+from scroll_context.kernel.names import NOT_COMPILED, names_used
+from scroll_context.kernel.names import names_read_later as names_of_definitions
+
+PARSED_CHARS = 10_000
+"""Longer sources are not parsed on the host, which would hold the interpreter lock.
+
+Parsing takes up to 40 ms for 10,000 characters, and 11 s were seen for an f-string of 180,000.
+"""
+# A source with one of these words may read any variable without naming it.
+_ANY_NAME = re.compile(
+    r"\b(?:globals|locals|vars|eval|exec|__main__|__globals__|f_globals|f_locals|f_back|modules"
+    r"|gc|inspect|ctypes)\b"
+)
+# A source with one of these words may write files of the kernel, or read them.
+_FILES = re.compile(
+    r"\b(?:\w*open\w*|Path|pathlib|linecache|runpy|fileinput|configparser|ConfigParser|logging"
+    r"|FileIO|ElementTree|ET|importlib|__import__|pkgutil|zipimport|mmap|codecs|tokenize|shutil"
+    r"|tempfile|glob|sqlite3|shelve|dbm|zipfile|tarfile|gzip|bz2|lzma|h5py|os\.\w+"
+    r"|(?:to|read|write|scan|sink)_(?:csv|json|parquet|pickle|excel|feather|hdf|sql|text|bytes"
+    r"|table|xml|html|ndjson)"
+    r"|savefig|savetxt|loadtxt|genfromtxt|memmap|imread|imsave|tofile|fromfile"
+    r"|savez?(?=\()|load(?=\()|dump(?=\())\b"
+)
+_IMPORTED = re.compile(r"^[ \t]*(?:import|from)[ \t]+(\w+)", re.MULTILINE)
+# The start of code that may run, and read names, after its cell has ended.
+_DEFINES = re.compile(r"\b(?:def|lambda|class|for)\b")
+_WORD = re.compile(r"\w+")
+_LOOP = re.compile(r"^[ \t]*(?:async[ \t]+)?for\s([\w\s,()*]{1,60}?)\sin\b", re.MULTILINE)
+# So much of a cell is searched for loops.
+_LOOP_CHARS = 10_000
+
+
+def names_read(source: str, existing: Container[str]) -> frozenset[str] | None:
+    """The existing names that a source reads when it runs; None when it may be any."""
+    if _ANY_NAME.search(source):
+        return None
+    if source.isascii() and not any(word in existing for word in _WORD.findall(source)):
+        return frozenset()
+    if len(source) > PARSED_CHARS:
+        return None
+    try:
+        return names_used(source, "<cell>", existing).read
+    except SyntaxError:
+        # It does not run.
+        return frozenset()
+    except NOT_COMPILED:
+        return None
+
+
+def names_read_later(source: str) -> frozenset[str] | None:
+    """The names that definitions in a source read whenever they run; None if that may be any."""
+    if not _DEFINES.search(source):
+        return frozenset()
+    if len(source) <= PARSED_CHARS and not _ANY_NAME.search(source):
+        with contextlib.suppress(*NOT_COMPILED):
+            return names_of_definitions(source, "<cell>")
+    return None
+
+
+def may_use_files(source: str) -> bool:
+    """Whether a source may read or write files of the kernel, as far as its words tell."""
+    if _FILES.search(source):
+        return True
+    # A module outside the standard library may be a file that a cell wrote.
+    return any(name not in sys.stdlib_module_names for name in _IMPORTED.findall(source))
+
+
+def loop_names(source: str) -> set[str]:
+    """The names that the `for` statements of a source bind."""
+    names: set[str] = set()
+    if "for" in source:
+        for targets in _LOOP.findall(source, 0, _LOOP_CHARS):
+            names.update(_WORD.findall(targets))
+    return names
+
+
+# the events behind assignments --------------------------------------------------------------------
 
 Seqs = frozenset[int]
 NOTHING: Seqs = frozenset()
 # The line of calls by threads, which belong to no line.
 ANY_LINE = 0
-
 _MUTATORS = frozenset(
     "add append appendleft extend extendleft insert setdefault update subtract write".split()
 )
