@@ -28,7 +28,8 @@ from scroll_context.hosts.adapter import HostAdapter
 from scroll_context.session.options import SessionParts
 from scroll_context.session.session import Session
 from scroll_context.store import Store
-from scroll_context.tools.tools import Plain, Tool, ToolLimits, plain, tool
+from scroll_context.tools.plain import Plain, plain
+from scroll_context.tools.tools import Tool, ToolLimits, tool
 
 FINAL_ANSWER = "final_answer"
 """The tool of smolagents that ends a run."""

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,6 +31,11 @@ SERVER = str(Path(__file__).with_name("mcp_server.py"))
 
 def start(**options: Any) -> McpMount:
     return mount_stdio(sys.executable, [SERVER, "stdio"], **options)
+
+
+def by_name(mount: McpMount) -> SimpleNamespace:
+    """The tools of a server as attributes."""
+    return SimpleNamespace(**{tool.name.partition(".")[2]: tool for tool in mount.tools})
 
 
 def box(log: EventLog, mount: McpMount, **options: Any) -> Toolbox:
@@ -93,17 +99,17 @@ def test_a_server_becomes_a_namespace(mount: McpMount) -> None:
     assert {"Weather_more.forecast", "Weather_more.say_text", "Weather_more.say_text_2"} <= set(
         names
     )
-    assert mount.namespace.add(1, b="2") == 3
+    assert by_name(mount).add(1, b="2") == 3
 
 
 def test_signatures_come_from_the_schemas(mount: McpMount) -> None:
-    assert mount.namespace.forecast.stub == (
+    assert by_name(mount).forecast.stub == (
         "def Weather_more.forecast(city: str, days: int = 3, unit: Literal['C', 'F'] = 'C') -> dict[str, Any]:\n"
         '    """Temperatures of the next days.\n'
         "    city: name of a city\n"
         '    days: how many days"""'
     )
-    assert mount.namespace.add.header == "Weather_more.add(a: int, b: int) -> int"
+    assert by_name(mount).add.header == "Weather_more.add(a: int, b: int) -> int"
 
 
 def test_native_names_have_no_dots(log: EventLog, mount: McpMount) -> None:
@@ -115,11 +121,11 @@ def test_native_names_have_no_dots(log: EventLog, mount: McpMount) -> None:
 
 
 def test_effects_follow_the_servers_hints_unless_overruled(mount: McpMount) -> None:
-    assert mount.namespace.forecast.effects is False
-    assert mount.namespace.forecast.remarks == []
-    assert mount.namespace.hang.effects is True  # says nothing
-    assert mount.namespace.hang.remarks == ["may have effects"]
-    assert mount.namespace.say_text_2.effects is True  # not destructive is not yet read-only
+    assert by_name(mount).forecast.effects is False
+    assert by_name(mount).forecast.remarks == []
+    assert by_name(mount).hang.effects is True  # says nothing
+    assert by_name(mount).hang.remarks == ["may have effects"]
+    assert by_name(mount).say_text_2.effects is True  # not destructive is not yet read-only
     with start(name="trusted", effects=False) as other:
         assert other.name == "trusted"
         assert not any(one.effects for one in other.tools)
@@ -139,10 +145,10 @@ def test_a_namespace_cannot_hide_a_tool(log: EventLog, mount: McpMount) -> None:
 
 
 def test_the_environment_is_the_one_given(mount: McpMount, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert mount.namespace.variable("SCROLL_TEST") == "given"
+    assert by_name(mount).variable("SCROLL_TEST") == "given"
     monkeypatch.setenv("SCROLL_SECRET", "leaked")
     with start(name="other") as other:
-        assert other.namespace.variable("SCROLL_SECRET") == "unset"
+        assert by_name(other).variable("SCROLL_SECRET") == "unset"
 
 
 @pytest.mark.parametrize(
@@ -191,7 +197,7 @@ def test_an_address_where_nobody_listens_says_so() -> None:
 
 
 def test_results_become_python_values(either: McpMount) -> None:
-    space = either.namespace
+    space = by_name(either)
     assert space.forecast("Graz", days="2") == {"city": "Graz in C", "days": [20.5, 20.5]}
     assert space.add(2, 3) == 5
     assert space.say_text("words") == "words"
@@ -223,16 +229,16 @@ def test_results_become_python_values(either: McpMount) -> None:
     ],
 )
 def test_texts_become_the_values_that_they_spell(mount: McpMount, text: str, value: Any) -> None:
-    assert mount.namespace.say_text(text) == value
+    assert by_name(mount).say_text(text) == value
 
 
 def test_a_wrapper_of_one_field_is_taken_off_and_the_signature_says_so(mount: McpMount) -> None:
-    assert mount.namespace.page.header == "Weather_more.page() -> str"
-    assert mount.namespace.page() == "[1, 2]"
+    assert by_name(mount).page.header == "Weather_more.page() -> str"
+    assert by_name(mount).page() == "[1, 2]"
 
 
 def test_a_number_reaches_the_server_as_it_was_sent(log: EventLog, either: McpMount) -> None:
-    assert either.namespace.spelling.header == f"{either.name}.spelling(number: int | float) -> str"
+    assert by_name(either).spelling.header == f"{either.name}.spelling(number: int | float) -> str"
     tools = box(log, either)
     for sent, arrives in ((1, "1"), ("1", "1"), (1.5, "1.5"), (2.0, "2.0"), (2**60, str(2**60))):
         assert tools.call(f"{either.name}.spelling", (sent,)).value == arrives
@@ -242,14 +248,14 @@ def test_a_number_reaches_the_server_as_it_was_sent(log: EventLog, either: McpMo
 
 def test_what_a_server_calls_idempotent_is_sent_again(tmp_path: Path) -> None:
     with start(name="mortal", max_concurrent=1) as mount:
-        assert mount.namespace.set_once.remarks == [
+        assert by_name(mount).set_once.remarks == [
             "has effects; the same call again changes nothing more",
             "runs one call at a time",
         ]
-        assert mount.namespace.forecast.remarks == ["runs one call at a time"]
-        description = " ".join(mount.namespace.set_once.doc.split())
+        assert by_name(mount).forecast.remarks == ["runs one call at a time"]
+        description = " ".join(by_name(mount).set_once.doc.split())
         assert "the server says that repeating is harmless" in description
-        assert mount.namespace.set_once(str(tmp_path / "marker")) == "alive"
+        assert by_name(mount).set_once(str(tmp_path / "marker")) == "alive"
 
 
 def test_media_are_payloads_in_the_log(log: EventLog, either: McpMount) -> None:
@@ -280,9 +286,9 @@ def test_a_tools_error_is_its_own_message(log: EventLog, either: McpMount) -> No
 
 def test_arguments_are_checked_on_both_sides(either: McpMount) -> None:
     with pytest.raises(BadInput, match="parameter 'days' must be int"):
-        either.namespace.forecast("Graz", days="few")
+        by_name(either).forecast("Graz", days="few")
     with pytest.raises(ToolFailed, match="greater than or equal to 1"):
-        either.namespace.forecast("Graz", days=0)
+        by_name(either).forecast("Graz", days=0)
 
 
 def test_calls_run_at_once(log: EventLog, either: McpMount) -> None:
@@ -299,7 +305,7 @@ def test_a_call_that_hangs_is_cancelled_and_the_server_goes_on(
     with pytest.raises(ToolFailed, match="was cancelled"):
         tools.call(f"{either.name}.hang")
     assert log.tail(1)[0].tool_state == "timeout"
-    assert either.namespace.add(1, 1) == 2
+    assert by_name(either).add(1, 1) == 2
 
 
 def test_effects_are_confirmed(log: EventLog, mount: McpMount) -> None:
@@ -312,7 +318,7 @@ def test_effects_are_confirmed(log: EventLog, mount: McpMount) -> None:
 
 
 def test_headers_reach_the_server(web: McpMount) -> None:
-    assert web.namespace.header("x-test") == "a header"
+    assert by_name(web).header("x-test") == "a header"
 
 
 # death ----------------------------------------------------------------------------------------------------
@@ -332,7 +338,7 @@ def test_a_dead_server_is_an_error_and_the_next_call_connects_again(
 
 
 def test_a_read_only_call_is_sent_again_once(tmp_path: Path, mortal: McpMount) -> None:
-    assert mortal.namespace.die_once(str(tmp_path / "marker")) == "alive"
+    assert by_name(mortal).die_once(str(tmp_path / "marker")) == "alive"
 
 
 def test_all_calls_of_a_dead_server_fail(log: EventLog) -> None:
@@ -349,7 +355,7 @@ def test_all_calls_of_a_dead_server_fail(log: EventLog) -> None:
         threads = [threading.Thread(target=wait_for_ever) for _ in range(4)]
         for thread in threads:
             thread.start()
-        while mount.namespace.hanging_calls() < 4:
+        while by_name(mount).hanging_calls() < 4:
             pass
         with pytest.raises(ToolFailed):
             tools.call("mortal.die")
@@ -377,10 +383,10 @@ def test_an_http_server_that_is_gone_and_comes_back(log: EventLog) -> None:
 
 def test_a_closed_mount_says_so_and_leaves_no_process() -> None:
     mount = start(name="brief")
-    process = mount.namespace.process_id()
+    process = by_name(mount).process_id()
     mount.close()
     mount.close()
     with pytest.raises(ToolFailed, match="was closed; mount it again"):
-        mount.namespace.add(1, 2)
+        by_name(mount).add(1, 2)
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)

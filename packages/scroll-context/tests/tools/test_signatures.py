@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll_context.tools.signatures import (
+from scroll_context.tools.mcp_values import (
     annotation_of,
     doc_of,
     identifier,
     namespace_name,
     signature_of,
-    signature_text,
-    type_text,
 )
+from scroll_context.tools.signatures import signature_text, type_text
 
 
 @pytest.mark.parametrize(

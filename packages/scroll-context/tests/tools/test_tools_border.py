@@ -13,7 +13,7 @@ from open_journals import journal_of
 from scroll_context.errors import BadInput, ToolFailed
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.log.log import EventLog
-from scroll_context.tools.signatures import doc_of
+from scroll_context.tools.mcp_values import doc_of
 from scroll_context.tools.toolbox import Toolbox
 from scroll_context.tools.tools import Tool, tool
 

@@ -15,7 +15,7 @@ from scroll_context.log.redact import Redactor, find_secrets, scan
 from scroll_context.messages import ToolCall
 from scroll_context.session.session import Session
 from scroll_context.store import Store
-from scroll_context.tools.tools import MediaBytes
+from scroll_context.tools.plain import MediaBytes
 from scroll_context.upkeep.integrity import verify
 
 AWS = "AKIA" + "IOSFODNN7EXAMPLE"

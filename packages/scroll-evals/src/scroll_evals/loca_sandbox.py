@@ -21,9 +21,10 @@ import msgspec
 from scroll_context.background import in_thread
 from scroll_context.errors import ToolFailed
 from scroll_context.messages import ToolSpec
-from scroll_context.tools.mcp import text_value
-from scroll_context.tools.signatures import RESERVED, doc_of, identifier, signature_of
-from scroll_context.tools.tools import Plain, Tool, ToolLimits, plain
+from scroll_context.tools.mcp_values import doc_of, identifier, signature_of, text_value
+from scroll_context.tools.plain import Plain, plain
+from scroll_context.tools.signatures import RESERVED
+from scroll_context.tools.tools import Tool, ToolLimits
 from scroll_evals.loca_client import Evaluation, Function, LocaClient, Opened
 
 CALL_SECONDS = 130.0  # for a tool, waiting for another call included

@@ -8,23 +8,17 @@ sent a second time only when the server marked its tool as read-only or idempote
 have taken effect already. The list of tools is read when the server is mounted and does not change
 after that.
 
-Results come back as Python values: structured content as it is, one block of text as the value that
-it spells, one of media as bytes, several blocks as a list. Wrappers with one field are removed.
+How its schemas and results become Python signatures and values: mcp_values.py.
 
 The `mcp` package is an extra and is imported when a server is mounted. A server's claim that a tool
 is read-only is believed; pass `effects=True` for a server that you do not trust.
 """
 
-import ast
 import asyncio
-import base64
 import contextlib
 import inspect
-import json
 import os
-import re
 import tempfile
-import types
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -37,17 +31,18 @@ from scroll_context.background import in_loop
 from scroll_context.errors import BadInput, ToolFailed
 from scroll_context.plugins import how_to_install
 from scroll_context.text.printable import printable
-from scroll_context.tools.recorder import MAX_RESULT
-from scroll_context.tools.signatures import (
+from scroll_context.tools.mcp_values import (
     SPELT_CHARS,
     doc_of,
     identifier,
     namespace_name,
     signature_of,
-    unwrapped,
-    wrapper_of,
+    text_of,
+    value_of,
 )
-from scroll_context.tools.tools import MediaBytes, Plain, Tool, ToolLimits, plain
+from scroll_context.tools.plain import Plain, plain
+from scroll_context.tools.recorder import MAX_RESULT
+from scroll_context.tools.tools import AnyTool, Tool, ToolLimits
 
 if TYPE_CHECKING:
     import mcp
@@ -66,8 +61,7 @@ STDERR_BYTES = 600
 
 
 class McpMount:
-    """One mounted server. `tools` go into a toolbox; `namespace` has the same tools as attributes.
-    Close it at the end.
+    """One mounted server. Its `tools` go into a toolbox. Close it at the end.
 
     `where` is how errors name the server until it has a name, `connect` opens a new connection,
     `stderr` is the file that the server's error stream goes to.
@@ -104,9 +98,6 @@ class McpMount:
         except BaseException:
             self.close()
             raise
-        self.namespace = types.SimpleNamespace(
-            **{tool.name.partition(".")[2]: tool for tool in self.tools}
-        )
 
     def __enter__(self) -> "McpMount":
         return self
@@ -151,8 +142,8 @@ class McpMount:
 
     def _make_tools(
         self, listed: "list[mcp.Tool]", effects: bool | None, limits: ToolLimits
-    ) -> tuple[Tool[..., Any], ...]:
-        tools: dict[str, Tool[..., Any]] = {}
+    ) -> tuple[AnyTool, ...]:
+        tools: dict[str, AnyTool] = {}
         for listing in sorted(listed, key=lambda listing: listing.name):
             spelt = identifier(listing.name, taken=tools, limit=SPELT_CHARS - len(self.name))
             tools[spelt] = self._make_tool(f"{self.name}.{spelt}", listing, effects, limits)
@@ -160,7 +151,7 @@ class McpMount:
 
     def _make_tool(
         self, name: str, listing: "mcp.Tool", effects: bool | None, limits: ToolLimits
-    ) -> Tool[..., Any]:
+    ) -> AnyTool:
         hints = listing.annotations
         idempotent = hints is not None and hints.idempotent_hint is True
         effects_declared = effects is not None or _declares_effects(hints)
@@ -441,62 +432,3 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return printable(str(error)) or type(error).__name__
-
-
-# results ------------------------------------------------------------------------------------------
-
-# Root(content='…'), as Python prints it.
-_PRINTED = re.compile(r"[A-Z]\w*\((?:result|content|root)=")
-
-
-def text_value(text: str) -> Any:
-    """The value that a text spells: a JSON object or array, the content of a printed wrapper; else
-    the text itself.
-    """
-    printed = _PRINTED.match(text)
-    if printed and text.endswith(")"):
-        try:
-            inner = ast.literal_eval(text[printed.end() : -1])
-        except (SyntaxError, ValueError, MemoryError, RecursionError):
-            return text
-        return text_value(inner) if isinstance(inner, str) else inner
-    if text.lstrip()[:1] not in ("{", "["):
-        return text
-    try:
-        return unwrapped(json.loads(text))
-    except (ValueError, RecursionError):
-        return text
-
-
-def value_of(result: Any, returned: dict[str, Any] | None) -> Any:
-    """The Python value of a CallToolResult that is not an error."""
-    blocks = [_block(block) for block in result.content]
-    structured = result.structured_content
-    if structured is None:
-        values = [text_value(block) if isinstance(block, str) else block for block in blocks]
-        return values[0] if len(values) == 1 else values or None
-    if returned is not None and wrapper_of(returned):
-        structured = unwrapped(structured)
-    # Text blocks repeat the structured content.
-    media = [block for block in blocks if isinstance(block, MediaBytes)]
-    return [structured, *media] if media else structured
-
-
-def text_of(result: Any) -> str:
-    """The server's own text for an error."""
-    text = printable("\n".join(block.text for block in result.content if block.type == "text"))
-    return text or "the server reported an error without a text"
-
-
-def _block(block: Any) -> Any:
-    match block.type:
-        case "text":
-            return block.text
-        case "image" | "audio":
-            return MediaBytes(base64.b64decode(block.data), block.mime_type)
-        case "resource" if hasattr(block.resource, "blob"):
-            return MediaBytes(base64.b64decode(block.resource.blob), block.resource.mime_type or "")
-        case "resource":
-            return block.resource.text
-        case _:
-            return block.model_dump(mode="json", exclude_none=True)

@@ -20,13 +20,13 @@ import msgspec
 from scroll_context.errors import ToolFailed
 from scroll_context.events import Event, Kind
 from scroll_context.images import facts_of
-from scroll_context.kernel.protocol import Portable, portable
+from scroll_context.kernel.values import Portable, portable
 from scroll_context.log.journal import Journal
 from scroll_context.log.payloads import TEXT
 from scroll_context.log.rows import INLINE_LIMIT
 from scroll_context.messages import Media
 from scroll_context.tools.handles import ResultRef, ref_of
-from scroll_context.tools.tools import Plain, inline, json_text
+from scroll_context.tools.plain import Plain, inline, json_text
 
 REFUSED_CHARS = 2_000
 """Characters that are kept of the arguments of a call that never started, and of its error."""
@@ -85,7 +85,6 @@ class Recorder:
         self._arguments = arguments
         self._tool_call_id = tool_call_id
         self._metadata = metadata
-        self._facts: Mapping[str, Any] = {}
         self._given = given or {}
         self.call_seq = 0
         self.result_seq = 0
@@ -115,7 +114,7 @@ class Recorder:
                 }
                 self._arguments = json_text(beginning, inline)
             self.begin()
-        self._record_result(state, text)
+        self._record_result(state, text, {})
 
     def finish(
         self, result: Plain, origin: Mapping[str, Any], facts: Mapping[str, Any]
@@ -126,23 +125,22 @@ class Recorder:
         describe the complete result, so they are recorded with it alone.
         """
         self._metadata = {**self._metadata, **origin}
-        self._facts = facts
         if isinstance(result.value, bytes | bytearray | memoryview):
-            return self._finish_media(result.media(result.value))
-        return self._finish_value(result)
+            return self._finish_media(result.media(result.value), facts)
+        return self._finish_value(result, facts)
 
-    def _finish_media(self, media: Media) -> ToolOutcome:
+    def _finish_media(self, media: Media, facts: Mapping[str, Any]) -> ToolOutcome:
         size = len(media.data)
         self._check_size(size)
         if media.media_type.startswith("image/") and "inside_cell" not in self._metadata:
             # A tool that the model called itself shows it the image.
-            self._metadata = self._metadata | {"media": [msgspec.to_builtins(facts_of(media))]}
-        event = self._record_result("ok", _label(media), media.data, media.media_type)
+            facts = {"media": [msgspec.to_builtins(facts_of(media))], **facts}
+        event = self._record_result("ok", _label(media), facts, media.data, media.media_type)
         if size > CROSSING:
             return ToolOutcome(None, self.call_seq, event.seq, ref_of(event))
         return ToolOutcome(media.data, self.call_seq, event.seq, sent=Portable(media.data))
 
-    def _finish_value(self, result: Plain) -> ToolOutcome:
+    def _finish_value(self, result: Plain, facts: Mapping[str, Any]) -> ToolOutcome:
         try:
             value, text, size = self._as_text(result)
             self._check_size(size)
@@ -155,7 +153,7 @@ class Recorder:
         # Small text beside large media goes as a reference too, and needs a body to refer to.
         is_inline = len(text.encode()) <= INLINE_LIMIT
         body = text if crossing is None and is_inline else None
-        event = self._record_result("ok", text, body, media_type)
+        event = self._record_result("ok", text, facts, body, media_type)
         if crossing is None:
             note = _simplified(result, size)
             return ToolOutcome(None, self.call_seq, event.seq, ref_of(event), note=note)
@@ -188,16 +186,29 @@ class Recorder:
         sizes.append(size)
         self._check_size(sum(sizes))
         event = self._append(
-            Kind.ARTIFACT, _label(media), body=media.data, media_type=media.media_type
+            Kind.ARTIFACT,
+            _label(media),
+            self._metadata,
+            body=media.data,
+            media_type=media.media_type,
         )
         return {"artifact": event.seq, "media_type": media.media_type, "size": size}
 
     def _record_result(
-        self, state: str, content: str, body: bytes | str | None = None, media_type: str = TEXT
+        self,
+        state: str,
+        content: str,
+        facts: Mapping[str, Any],
+        body: bytes | str | None = None,
+        media_type: str = TEXT,
     ) -> Event:
-        self._metadata = {**self._metadata, **self._facts}
         event = self._append(
-            Kind.TOOL_RESULT, content, tool_state=state, body=body, media_type=media_type
+            Kind.TOOL_RESULT,
+            content,
+            {**self._metadata, **facts},
+            tool_state=state,
+            body=body,
+            media_type=media_type,
         )
         self.result_seq = event.seq
         return event
@@ -206,6 +217,7 @@ class Recorder:
         self,
         kind: str,
         content: str,
+        metadata: dict[str, Any],
         *,
         tool_state: str = "",
         body: bytes | str | None,
@@ -219,7 +231,7 @@ class Recorder:
             tool_state=tool_state,
             reply_to=self.call_seq,
             content=content,
-            metadata=self._metadata,
+            metadata=metadata,
         )
         return self._journal.append(draft, body=body, media_type=media_type)
 

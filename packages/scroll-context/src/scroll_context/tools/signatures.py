@@ -1,20 +1,13 @@
-"""Signatures of tools: written out for a model, and made of the JSON schemas of a server.
-
-A tool that is a Python function has a signature, from which the text in the prompt is made here. A
-tool of an MCP server has JSON schemas instead: they are followed as far as a signature can show
-them; what they say beyond that (patterns, ranges, nested objects) is the server's to check.
-"""
+"""Signatures and docstrings of tools, written out for a model."""
 
 import builtins
 import enum
-import hashlib
 import inspect
-import keyword
 import re
 import types
 import typing
-from collections.abc import Collection, Iterable, Iterator
-from typing import Any, Literal, Union
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -167,154 +160,3 @@ def _default_text(default: Any) -> str:
     except TypeError:
         text = repr(default)
     return text if len(text) <= DEFAULT_CHARS else "..."
-
-
-# from JSON schemas --------------------------------------------------------------------------------
-
-_WRAPPERS = {"result", "content", "root"}
-# Characters of a description, which a server may make as long as it likes.
-DESCRIPTION_CHARS = 20_000
-# Characters of a Python name that is made from a foreign one; a number may be added.
-SPELT_CHARS = 56
-_SCALARS = {
-    "string": str,
-    "integer": int,
-    "number": int | float,
-    "boolean": bool,
-    "null": None,
-    "object": dict[str, Any],
-}
-
-
-def identifier(name: str, taken: Collection[str] = (), limit: int = SPELT_CHARS) -> str:
-    """A Python name like `name` that hides nothing and is not taken."""
-    word = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "tool"
-    word = f"_{word}" if word[0].isdigit() else word
-    if len(word) > limit:
-        word = f"{word[: limit - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-    if keyword.iskeyword(word):
-        word += "_"
-    free, count = word, 1
-    while free in taken:
-        count += 1
-        free = f"{word}_{count}"
-    return free
-
-
-def namespace_name(name: str) -> str:
-    """A name for a server, which stands in the namespace of the cells."""
-    return identifier(name, taken=RESERVED, limit=24)
-
-
-def signature_of(
-    schema: dict[str, Any], returned: dict[str, Any] | None
-) -> tuple[inspect.Signature, dict[str, str]]:
-    """The signature that a tool's schemas describe, and the names of arguments that had to be
-    changed for Python.
-    """
-    properties, demanded = _properties(schema), schema.get("required")
-    required = [name for name in properties if isinstance(demanded, list) and name in demanded]
-    aliases: dict[str, str] = {}
-    parameters: list[inspect.Parameter] = []
-    for name in [*required, *(name for name in properties if name not in required)]:
-        spelt = identifier(name, taken=[parameter.name for parameter in parameters])
-        if spelt != name:
-            aliases[name] = spelt
-        default = inspect.Parameter.empty
-        if name not in required:
-            default = properties[name].get("default", ...)
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        annotation = annotation_of(properties[name], _defined(schema))
-        parameters.append(inspect.Parameter(spelt, kind, default=default, annotation=annotation))
-    result: Any = Any
-    if returned is not None:
-        wrapper = wrapper_of(returned)
-        unwrapped_schema = _properties(returned)[wrapper] if wrapper else returned
-        result = annotation_of(unwrapped_schema, _defined(returned))
-    return inspect.Signature(parameters, return_annotation=result), aliases
-
-
-def annotation_of(schema: dict[str, Any], defined: dict[str, Any], depth: int = 0) -> Any:
-    """The Python type nearest to a schema; Any where there is none that can be checked."""
-    if depth > 8:
-        # The schema probably refers to itself.
-        return Any
-    ref = schema.get("$ref")
-    if isinstance(ref, str):
-        target = defined.get(ref.removeprefix("#/$defs/"))
-        return annotation_of(target, defined, depth + 1) if isinstance(target, dict) else Any
-    annotation: Any
-    choices = [schema["const"]] if "const" in schema else schema.get("enum")
-    kinds = schema.get("type")
-    options = schema.get("anyOf") or schema.get("oneOf")
-    if isinstance(choices, list) and choices:
-        is_literal = all(type(choice) in (str, int) for choice in choices)
-        annotation = Literal[tuple(choices)] if is_literal else Any
-    elif isinstance(options, list):
-        annotation = _union(
-            annotation_of(option, defined, depth + 1)
-            for option in options
-            if isinstance(option, dict)
-        )
-    elif isinstance(kinds, list):
-        annotation = _union(
-            annotation_of({**schema, "type": kind}, defined, depth + 1) for kind in kinds
-        )
-    elif kinds == "array":
-        items = schema.get("items")
-        inner = annotation_of(items, defined, depth + 1) if isinstance(items, dict) else Any
-        annotation = types.GenericAlias(list, (inner,))
-    else:
-        annotation = _SCALARS.get(kinds, Any) if isinstance(kinds, str) else Any
-    try:
-        msgspec.json.Decoder(annotation)
-    except TypeError:
-        # It is a union whose members msgspec cannot tell apart.
-        return Any
-    return annotation
-
-
-def doc_of(description: str | None, schema: dict[str, Any]) -> str:
-    """The description, and what the schema says of each argument."""
-    notes = [
-        f"{name}: {' '.join(part['description'].split())}"
-        for name, part in _properties(schema).items()
-        if isinstance(part.get("description"), str)
-    ]
-    doc = "\n".join([*inspect.cleandoc(description or "").split("\n"), *notes]).strip()
-    return doc if len(doc) <= DESCRIPTION_CHARS else f"{doc[:DESCRIPTION_CHARS]} …"
-
-
-def wrapper_of(returned: dict[str, Any]) -> str:
-    """The one field of a schema that only wraps a value; "" when it does not.
-
-    Older versions of the protocol allow only objects as results, so servers wrap what is none.
-    """
-    names = list(_properties(returned))
-    return names[0] if len(names) == 1 and names[0] in _WRAPPERS else ""
-
-
-def unwrapped(value: Any) -> Any:
-    if isinstance(value, dict) and len(value) == 1 and next(iter(value)) in _WRAPPERS:
-        return next(iter(value.values()))
-    return value
-
-
-def _properties(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    properties = schema.get("properties")
-    if not isinstance(properties, dict):
-        return {}
-    return {name: part for name, part in properties.items() if isinstance(part, dict)}
-
-
-def _defined(schema: dict[str, Any]) -> dict[str, Any]:
-    definitions = schema.get("$defs")
-    return definitions if isinstance(definitions, dict) else {}
-
-
-def _union(options: Iterable[Any]) -> Any:
-    types_in_union = tuple(options)
-    if not types_in_union or Any in types_in_union:
-        return Any
-    # It is built at run time, where `|` cannot be used.
-    return Union[types_in_union]  # noqa: UP007

@@ -42,10 +42,11 @@ from scroll_context.log.journal import Journal
 from scroll_context.messages import ToolSpec
 from scroll_context.text.printable import printable
 from scroll_context.tools.handles import prelude_source
+from scroll_context.tools.plain import Plain, inline, json_text, plain
 from scroll_context.tools.recorder import REFUSED_CHARS, Recorder, ToolOutcome
 from scroll_context.tools.shapes import ObservedShapes, shape_text
 from scroll_context.tools.signatures import RESERVED, brief_doc
-from scroll_context.tools.tools import Plain, Tool, inline, json_text, plain
+from scroll_context.tools.tools import AnyTool, Tool
 from scroll_context.tools.tools import tool as make_tool
 from scroll_context.tools.unfinished import count_started_calls
 from scroll_context.work import Work
@@ -106,13 +107,13 @@ class Toolbox:
 
     def __init__(
         self,
-        tools: Iterable[Tool[..., Any] | Callable[..., Any]],
+        tools: Iterable[AnyTool | Callable[..., Any]],
         *,
         journal: Journal,
         confirm: Confirm | None = None,
         default_timeout: float = 60.0,
     ) -> None:
-        self.tools: dict[str, Tool[..., Any]] = {}
+        self.tools: dict[str, AnyTool] = {}
         self._constants: dict[str, str] = {}
         self._journal = journal
         if confirm is not None and not callable(confirm):
@@ -125,7 +126,7 @@ class Toolbox:
         self.shapes = ObservedShapes(journal)
         self._asking = threading.Lock()
         self._counting = threading.Lock()
-        self._native: dict[str, Tool[..., Any]] = {}
+        self._native: dict[str, AnyTool] = {}
         # Calls of this process that were not refused.
         self.started = 0
         # Calls so far, before a resume too, of tools with a limit.
@@ -133,7 +134,7 @@ class Toolbox:
         self._places: dict[str, threading.Semaphore] = {}
         self.add(tools)
 
-    def add(self, tools: Iterable[Tool[..., Any] | Callable[..., Any]]) -> None:
+    def add(self, tools: Iterable[AnyTool | Callable[..., Any]]) -> None:
         """Add more tools."""
         for item in tools:
             tool = item if isinstance(item, Tool) else make_tool(item)
@@ -309,14 +310,14 @@ class Toolbox:
             f"there is no tool {name[:QUOTED_CHARS]!r}; the tools are: {names}", kind="NameError"
         )
 
-    def _check_calls_left(self, tool: Tool[..., Any]) -> None:
+    def _check_calls_left(self, tool: AnyTool) -> None:
         most = tool.limits.max_calls
         if most is not None and self._calls[tool.name] >= most:
             raise _refused(
                 f"{tool.name} has used up its calls ({most}); use the results that you have"
             )
 
-    def _count(self, tool: Tool[..., Any]) -> None:
+    def _count(self, tool: AnyTool) -> None:
         with self._counting:
             # Checked again: other calls may have started while the user was asked.
             self._check_calls_left(tool)
@@ -352,7 +353,7 @@ class Toolbox:
             "wanted instead"
         )
 
-    def _take_place(self, tool: Tool[..., Any], until: float, place: contextlib.ExitStack) -> None:
+    def _take_place(self, tool: AnyTool, until: float, place: contextlib.ExitStack) -> None:
         """Wait until a tool with a limit of concurrent calls can take one more."""
         free = self._places.get(tool.name)
         if free is None:
@@ -379,7 +380,7 @@ def _timed_out(text: str) -> ToolFailed:
     return ToolFailed(text, kind="TimeoutError", state="timeout")
 
 
-def _call_metadata(tool: Tool[..., Any] | None, cell_seq: int | None) -> dict[str, Any]:
+def _call_metadata(tool: AnyTool | None, cell_seq: int | None) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     if cell_seq is not None:
         metadata["inside_cell"] = cell_seq
@@ -417,7 +418,7 @@ _HELP = (
 )
 
 
-def _map_text(tools: Sequence[Tool[..., Any]]) -> str:
+def _map_text(tools: Sequence[AnyTool]) -> str:
     """A description of map_calls that is true for these tools."""
     limits = {tool.limits.max_concurrent for tool in tools}
     if limits == {1}:
@@ -434,7 +435,7 @@ def _map_text(tools: Sequence[Tool[..., Any]]) -> str:
 
 
 def _by_name(
-    tool: Tool[..., Any] | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+    tool: AnyTool | None, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The arguments by name as far as they have one, for the log and for the user."""
     if tool is not None:
@@ -444,7 +445,7 @@ def _by_name(
 
 
 def _converted(
-    tool: Tool[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    tool: AnyTool, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> inspect.BoundArguments:
     try:
         return tool.convert(tool.names(args, kwargs))
@@ -463,7 +464,7 @@ def _arguments_text(by_name: dict[str, Any]) -> str:
         return json_text({"unreadable": str(error)}, inline)
 
 
-def _start(tool: Tool[..., Any], arguments: inspect.BoundArguments) -> Future[Plain]:
+def _start(tool: AnyTool, arguments: inspect.BoundArguments) -> Future[Plain]:
     try:
         return tool.start(arguments)
     except RuntimeError as error:
@@ -471,7 +472,7 @@ def _start(tool: Tool[..., Any], arguments: inspect.BoundArguments) -> Future[Pl
         raise ToolFailed(f"{tool.name} could not be started: {error}") from error
 
 
-def _result(tool: Tool[..., Any], future: Future[Plain], until: float) -> Plain:
+def _result(tool: AnyTool, future: Future[Plain], until: float) -> Plain:
     started = time.monotonic()
     wait([future], timeout=_remaining(until))
     if not future.done() and (future.cancel() or not future.done()):
