@@ -26,7 +26,8 @@ from scroll_context.errors import (
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Media, ToolCall, ToolSpec
 from scroll_context.models import Model, Reply, Settings, connect
-from scroll_context.models.protocol import Spent, Stoppable, with_observer
+from scroll_context.models.protocol import Spent, Stoppable
+from scroll_context.models.retries import with_observer
 from scroll_context.session.prompt import answer_tool, exec_spec, system_prompt
 from scroll_context.session.session import Session
 from scroll_context.view.headline import without_headline

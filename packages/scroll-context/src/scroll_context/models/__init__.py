@@ -7,16 +7,8 @@ from pathlib import Path
 
 from scroll_context.contents import Usage
 from scroll_context.errors import BadInput
-from scroll_context.models.protocol import (
-    DEFAULT_WINDOW,
-    RETRIES,
-    Model,
-    OnRetry,
-    Reply,
-    Request,
-    Settings,
-    with_retries,
-)
+from scroll_context.models.protocol import DEFAULT_WINDOW, Model, Reply, Request, Settings
+from scroll_context.models.retries import RETRIES, OnRetry, with_retries
 from scroll_context.models.scripted import ScriptedModel, answer, exec_cell, load_script
 from scroll_context.plugins import how_to_install
 

@@ -6,39 +6,24 @@ text as it is written through `on_text` (called in that same thread), and can st
 nothing else. A model keeps no conversation: everything it reads is in the request. Requests and
 replies are values with one canonical JSON form (`messages.canonical`), so both can be logged and
 compared.
-
-`with_retries` is the one place where a request is sent again. Only `ModelUnavailable` is retried;
-an overflow, a refusal and a cancelled reply are raised at once. The wait doubles from `first_wait`
-with jitter, or is what the provider asked for. A provider that asks for more than `max_wait` is not
-waited for: the error is raised and the run can be resumed later. The SDKs' own retries are switched
-off where the models are made.
 """
 
-import logging
-import random
 import threading
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import msgspec
 
 from scroll_context.contents import Usage
-from scroll_context.errors import ModelCancelled, ModelUnavailable
 from scroll_context.messages import Message, Thinking, ToolCall, ToolSpec
 
 DEFAULT_WINDOW = 128_000
 """Context window in tokens, assumed when neither the caller nor the provider's data names one."""
 
-# How often a failed reply is asked for again by default.
-RETRIES = 4
-
 NO_OUTPUT = "(no output)"
 NO_RESULT = "(no result was recorded for this call)"
 
 OnText = Callable[[str], None]
-
-_logger = logging.getLogger("scroll_context.models")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -204,104 +189,6 @@ def well_formed(messages: Iterable[Message]) -> list[Message]:
             out.append(message)
     answer_the_rest()
     return out
-
-
-OnRetry = Callable[[int, float, ModelUnavailable], None]
-"""Called before each wait: how many attempts have failed, the seconds to wait, and why. Text that a
-failed attempt streamed will come again."""
-
-
-def with_retries(
-    model: Model,
-    *,
-    attempts: int = RETRIES + 1,
-    max_wait: float = 60.0,
-    first_wait: float = 1.0,
-    on_retry: OnRetry | None = None,
-) -> Model:
-    """The same model, asked up to `attempts` times for each reply, however often it would be asked
-    already.
-    """
-    model = model.once if isinstance(model, _Retrying) else model
-    return _Retrying(model, attempts, max_wait, first_wait, on_retry)
-
-
-def with_observer(model: Model, on_retry: OnRetry) -> Model:
-    """The same model; if it retries, `on_retry` is called before each wait too."""
-    return model.observed(on_retry) if isinstance(model, _Retrying) else model
-
-
-class _Retrying:
-    """The model that `with_retries` returns."""
-
-    def __init__(
-        self,
-        model: Model,
-        attempts: int,
-        max_wait: float,
-        first_wait: float,
-        on_retry: OnRetry | None,
-    ) -> None:
-        self.name = model.name
-        self.window = model.window
-        self.once = model
-        self._attempts = attempts
-        self._max_wait = max_wait
-        self._first_wait = first_wait
-        self._on_retry = on_retry
-
-    def observed(self, on_retry: OnRetry) -> "_Retrying":
-        def both(failed: int, wait: float, error: ModelUnavailable) -> None:
-            on_retry(failed, wait, error)
-            if self._on_retry is not None:
-                self._on_retry(failed, wait, error)
-
-        return _Retrying(self.once, self._attempts, self._max_wait, self._first_wait, both)
-
-    def reply(
-        self,
-        request: Request,
-        *,
-        on_text: OnText | None = None,
-        cancel: threading.Event | None = None,
-        timeout: float | None = None,
-    ) -> Reply:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        failed = 0
-        while True:
-            remaining = max(0.0, deadline - time.monotonic()) if deadline and failed else timeout
-            try:
-                return self.once.reply(request, on_text=on_text, cancel=cancel, timeout=remaining)
-            except ModelUnavailable as error:
-                failed += 1
-                wait = self._wait(failed, error)
-                out_of_time = deadline is not None and time.monotonic() + wait >= deadline
-                if failed >= self._attempts or wait > self._max_wait or out_of_time:
-                    raise
-                _logger.warning(
-                    "%s failed (attempt %d of %d): %s; trying again in %.1f s",
-                    self.name,
-                    failed,
-                    self._attempts,
-                    error,
-                    wait,
-                )
-                if self._on_retry is not None:
-                    self._on_retry(failed, wait, error)
-                _pause(wait, cancel)
-
-    def _wait(self, failed: int, error: ModelUnavailable) -> float:
-        if error.retry_after is not None:
-            return error.retry_after
-        longest = min(self._max_wait, self._first_wait * 2.0 ** (failed - 1))
-        return longest * random.uniform(0.5, 1.0)
-
-
-def _pause(seconds: float, cancel: threading.Event | None) -> None:
-    if cancel is None:
-        time.sleep(seconds)
-    elif cancel.wait(seconds):
-        raise ModelCancelled("the caller stopped waiting between two attempts")
 
 
 class Stoppable:
