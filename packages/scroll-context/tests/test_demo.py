@@ -15,7 +15,8 @@ from rich.console import Console
 from scroll_context.cli.app import app
 from scroll_context.demo import story, world
 from scroll_context.demo.script import WINDOW
-from scroll_context.demo.story import SESSION, WIDTH, Stage
+from scroll_context.demo.stage import WIDTH, Stage
+from scroll_context.demo.story import SESSION
 
 SCROLL = [sys.executable, "-c", "from scroll_context.cli.main import main; main()"]
 

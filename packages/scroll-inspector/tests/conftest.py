@@ -11,7 +11,8 @@ from rich.console import Console
 
 from forms import form
 from large_store import build
-from scroll_context.demo.story import Stage, Story
+from scroll_context.demo.stage import Stage
+from scroll_context.demo.story import Story
 from scroll_context.events import EVERYTHING, Grant
 from scroll_context.session.past import Past
 from scroll_context.store import Store

@@ -39,7 +39,8 @@ def demo(fast: bool, keep: Path | None) -> None:
     from rich.console import Console
 
     from scroll_context.demo.script import NotShown
-    from scroll_context.demo.story import WIDTH, Stage, Story
+    from scroll_context.demo.stage import WIDTH, Stage
+    from scroll_context.demo.story import Story
 
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise BadInput(f"{keep} exists and is not empty; name a new folder")
