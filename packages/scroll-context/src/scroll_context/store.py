@@ -211,13 +211,14 @@ class Store:
             FROM event GROUP BY kind ORDER BY n DESC
             """
         )
+        ((sessions,),) = self.log.query("SELECT count(DISTINCT session_id) FROM event")
         unused = bodies.keys() - named_payloads(self.log.backend)
         unused_bytes = sum(bodies[digest] for digest in unused)
         damaged_bytes = sum(map(schema.size_of, self.folder.glob("log.db.damaged-*")))
         wal_bytes = schema.size_of(self.log.path.with_name("log.db-wal"))
         return Stats(
             events=sum(kinds.values()),
-            sessions=int(self.log.query("SELECT count(DISTINCT session_id) FROM event")[0][0]),
+            sessions=int(sessions),
             head=head[0][0].hex() if head else "",
             log_bytes=schema.size_of(self.log.path) + wal_bytes,
             payloads=len(bodies),

@@ -83,53 +83,52 @@ def rewrite(sql: str) -> tuple[str, RowEvents]:
         for word, dot in itertools.pairwise(tokens)
         if word.lastgroup == "word" and _name(word) == "hist" and dot.group() == "."
     ]
-    extra, place = _events_of(tokens)
-    if extra is RowEvents.SEQ_LAST:
+    events = RowEvents.UNKNOWN
+    words = [token.group().upper() for token in tokens]
+    if "FROM" not in words and words.count("SELECT") <= 1:
+        events = RowEvents.NO_EVENTS
+    elif _is_plain(tokens, words):
+        events = RowEvents.SEQ_LAST
+        place = tokens[words.index("FROM")].start()
         edits.append((place, place, ', seq AS "seq of the row" '))
-    pieces, at = [], 0
+    pieces: list[str] = []
+    at = 0
     for start, end, text in sorted(edits):
         pieces += [sql[at:start], text]
         at = end
-    return "".join(pieces) + sql[at:], extra
+    return "".join(pieces) + sql[at:], events
 
 
-def _events_of(tokens: Sequence[re.Match[str]]) -> tuple[RowEvents, int]:
-    """The rows of the history that a query returns, and the place of its FROM."""
-    texts = [token.group().upper() for token in tokens]
-    selects = texts.count("SELECT")
-    if "FROM" not in texts and selects <= 1:
-        return RowEvents.NO_EVENTS, 0
-    if (
-        selects != 1
-        or texts.count("FROM") != 1
-        or texts[0] != "SELECT"
-        or not _NOT_PLAIN.isdisjoint(texts)
-    ):
-        return RowEvents.UNKNOWN, 0
-    for word, after in itertools.pairwise(tokens):
-        called = word.lastgroup == "word" and after.group() == "("
-        if (
-            called
-            and _name(word) not in _ROW_FUNCTIONS
-            and word.group().upper() not in _BEFORE_BRACKETS
-        ):
-            return RowEvents.UNKNOWN, 0
-        if word.group().upper() == "IN" and after.group() != "(":
-            return RowEvents.UNKNOWN, 0
-    at = texts.index("FROM")
-    rest = [_name(token) for token in tokens[at + 1 :]]
-    if rest[:2] == ["hist", "."]:
-        rest = rest[2:]
-    if at < 2 or rest[:1] not in (["events"], ["conversation_history"]):
-        return RowEvents.UNKNOWN, 0
-    rest = rest[1:]
-    if rest[:1] == ["as"]:
-        rest = rest[1:]
-    if rest and rest[0].upper() not in _AFTER_TABLE and rest[0] != ",":
+def _is_plain(tokens: Sequence[re.Match[str]], words: Sequence[str]) -> bool:
+    """Whether each row of a query is one row of a view."""
+    is_one_select = words[0] == "SELECT" and words.count("SELECT") == words.count("FROM") == 1
+    if not is_one_select or not _NOT_PLAIN.isdisjoint(words):
+        return False
+    for token, following in itertools.pairwise(tokens):
+        word = token.group().upper()
+        is_called = token.lastgroup == "word" and following.group() == "("
+        is_of_one_row = word in _BEFORE_BRACKETS or _name(token) in _ROW_FUNCTIONS
+        if is_called and not is_of_one_row:
+            return False
+        if word == "IN" and following.group() != "(":
+            return False
+    place = words.index("FROM")
+    return place >= 2 and _is_one_view([_name(token) for token in tokens[place + 1 :]])
+
+
+def _is_one_view(names: list[str]) -> bool:
+    """Whether what follows FROM is one of the views, perhaps under another name, and no more."""
+    if names[:2] == ["hist", "."]:
+        names = names[2:]
+    if names[:1] not in (["events"], ["conversation_history"]):
+        return False
+    names = names[1:]
+    if names[:1] == ["as"]:
+        names = names[1:]
+    if names and names[0].upper() not in _AFTER_TABLE and names[0] != ",":
         # The view has another name here.
-        rest = rest[1:]
-    plain = not rest or rest[0].upper() in _AFTER_TABLE
-    return (RowEvents.SEQ_LAST, tokens[at].start()) if plain else (RowEvents.UNKNOWN, 0)
+        names = names[1:]
+    return not names or names[0].upper() in _AFTER_TABLE
 
 
 def _name(token: re.Match[str]) -> str:
