@@ -52,9 +52,6 @@ class Framework(NamedTuple):
     alone: tuple[str, ...] = ()
     # The oldest Python that the framework runs on, if that is newer than ours.
     python: tuple[int, int] = (3, 11)
-    # The distribution with the extra, and the folder with the tests.
-    package: Path = ADAPTERS
-    tests: Path = ADAPTERS / "tests"
 
 
 # The agent of QwenPaw runs with these. Its application requires some 200 packages more.
@@ -86,9 +83,7 @@ FRAMEWORKS = {
     "pydantic_ai": Framework(),
     "qwenpaw": Framework("agentscope", beside=QWENPAW_AGENT, alone=("qwenpaw>=2.2.2",)),
     "smolagents": Framework(),
-    "telemetry": Framework(
-        beside=("opentelemetry-sdk>=1.45",), package=CORE, tests=CORE / "tests/hosts"
-    ),
+    "telemetry": Framework(beside=("opentelemetry-sdk>=1.45",)),
 }
 
 
@@ -106,8 +101,7 @@ def requirements(name: str) -> list[str]:
 
 
 def extra_lines(name: str) -> list[str]:
-    package = FRAMEWORKS[name].package
-    project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ADAPTERS / "pyproject.toml").read_text())["project"]
     lines: list[str] = project["optional-dependencies"][extra(name)]
     return lines
 
@@ -118,10 +112,9 @@ def is_ours(requirement: str) -> bool:
 
 def own_packages(name: str) -> list[str]:
     """Arguments of pip for the distributions of this checkout that a framework's tests need."""
-    package = FRAMEWORKS[name].package
     others = [line.partition("==")[0] for line in extra_lines(name) if is_ours(line)]
-    folders = {CORE, *(ROOT / "packages" / other for other in others)} - {package}
-    places = [f"{package}[{extra(name)}]", *sorted(map(str, folders))]
+    folders = {CORE, *(ROOT / "packages" / other for other in others)}
+    places = [f"{ADAPTERS}[{extra(name)}]", *sorted(map(str, folders))]
     return [word for place in places for word in ("--editable", place)]
 
 
@@ -270,7 +263,7 @@ def run_tests(python: Path, name: str) -> dict[str, Any]:
     """Run the tests of a framework; how they ended."""
     prefix = without_network()
     plugin = [] if prefix else ["-p", "offline"]
-    files = [FRAMEWORKS[name].tests / f"test_{name}.py", ADAPTERS / "tests/test_offline.py"]
+    files = [ADAPTERS / f"tests/test_{name}.py", ADAPTERS / "tests/test_offline.py"]
     options = ["-rs", "-n", "2", "-p", "no:cacheprovider", *plugin]
     environment = os.environ | {
         "PYTHONPATH": str(ROOT / "testing"),

@@ -73,7 +73,6 @@ MAY_IMPORT = {
     "session": SESSION,
     "agent": SESSION,
     "hosts": SESSION,
-    "telemetry": SESSION,
     "importing": STORE,
     "demo": SESSION | {"agent", "importing"},
     "cli": SESSION | {"agent", "demo", "importing"},

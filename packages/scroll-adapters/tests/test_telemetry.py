@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 
+from scroll_adapters.telemetry import SCHEMA, instrument
 from scroll_context import Agent, ScriptedModel, Session, Store, exec_cell
 from scroll_context.hosts import HostAdapter, HostMessage, Reply, Usage
-from scroll_context.telemetry import SCHEMA, instrument
 from snippets import run_snippet
 
 USAGE = "gen_ai.usage"
