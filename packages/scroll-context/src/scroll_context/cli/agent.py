@@ -7,7 +7,7 @@ session is in the store, and the last line on stderr says how to resume it.
 import sys
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -225,9 +225,8 @@ def _work(
 
     model, asked = models
     screen = Screen(err=True)
-    consent = Consent(screen, "ask" if sys.stdin.isatty() else "never")
-    if options.yes:
-        consent = Consent(screen, "always")
+    can_ask: Literal["ask", "never"] = "ask" if sys.stdin.isatty() else "never"
+    consent = Consent(screen, "always" if options.yes else can_ask)
     with open_session(store, name, options, consent, asked) as session:
         if not options.quiet:
             note(reach_text(session.reach, session.scope))

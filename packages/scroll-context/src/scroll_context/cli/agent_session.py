@@ -56,39 +56,25 @@ def open_session(
     with contextlib.ExitStack() as stack:
         tools: list[AnyTool] = [tool for file in options.tools for tool in tools_of(file)]
         tools += [tool for where in options.mcp for tool in _mounted(where, stack)]
-        ask = reading_of(asked) if asked else None
-        exists = bool(name and store.log.tail(1, session_id=name))
         settings = SessionOptions(
             reach=options.reach,
             context=options.context or None,
             cell_timeout=PATIENCE if patient else 120.0,
             kernel=KernelOptions(call_seconds=PATIENCE) if patient else None,
         )
-        if exists:
-            session = Session.resume(
-                store,
-                name,
-                agent_id=options.agent,
-                task_id=options.task,
-                options=settings,
-                tools=tools,
-                confirm=consent,
-                ask=ask,
-            )
-            report_withheld(session)
-        else:
-            session = Session.open(
-                store,
-                # The name is short enough to type.
-                session_id=name or f"s-{uuid.uuid4().hex[:8]}",
-                agent_id=options.agent,
-                task_id=options.task,
-                options=settings,
-                tools=tools,
-                confirm=consent,
-                ask=ask,
-            )
+        session = Session.open_or_resume(
+            store,
+            # A new name is short enough to type.
+            name or f"s-{uuid.uuid4().hex[:8]}",
+            agent_id=options.agent,
+            task_id=options.task,
+            options=settings,
+            tools=tools,
+            confirm=consent,
+            ask=reading_of(asked) if asked else None,
+        )
         stack.callback(session.close)
+        report_withheld(session)
         yield session
 
 
@@ -153,12 +139,10 @@ def reading_of(model: "Model") -> "AskModel":
     def read(prompt: str, context: str) -> AskReply:
         question = f"{prompt}\n\n{context}" if context else prompt
         reply = model.reply(Request((Message(role="user", text=question),)))
-        cut = (
-            "\n[cut off here: the answer reached the model's limit]"
-            if reply.finish_reason == "length"
-            else ""
-        )
-        return AskReply(reply.text + cut, reply.usage.input_tokens + reply.usage.output_tokens)
+        text = reply.text
+        if reply.finish_reason == "length":
+            text += "\n[cut off here: the answer reached the model's limit]"
+        return AskReply(text, reply.usage.input_tokens + reply.usage.output_tokens)
 
     return AskModel(model.name, read)
 

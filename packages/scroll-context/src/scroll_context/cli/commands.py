@@ -16,11 +16,17 @@ GROUPS = ("Start", "Agent", "Assistants", "Gateway", "Store", "Privacy", "Shared
 HIDDEN = "Hidden"
 """The group of commands that other programs call, which the help does not list."""
 
-PACKAGES = dict.fromkeys(("watch", "install", "hook", "mcp"), "scroll-assistants")
-PACKAGES["shared"] = "scroll-shared"
-PACKAGES["serve"] = "scroll-inspector"
-PACKAGES["eval"] = "scroll-evals"
-PACKAGES |= dict.fromkeys(("gateway", "wrap"), "scroll-gateway")
+PACKAGES = {
+    "watch": "scroll-assistants",
+    "install": "scroll-assistants",
+    "hook": "scroll-assistants",
+    "mcp": "scroll-assistants",
+    "shared": "scroll-shared",
+    "serve": "scroll-inspector",
+    "eval": "scroll-evals",
+    "gateway": "scroll-gateway",
+    "wrap": "scroll-gateway",
+}
 """The packages that add well-known commands, for an error message when one is not installed."""
 
 

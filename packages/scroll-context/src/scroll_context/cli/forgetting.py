@@ -141,20 +141,21 @@ def erase(
                 "name the events to erase: SEQ, LO-HI, --session, --agent, --task, --project, "
                 "--source or --search"
             )
-        request = {
-            "seqs": seqs,
-            "session_id": place.session,
-            "agent_id": place.agent,
-            "task_id": place.task,
-            "source": source,
-            "words": [utf8(word) for word in words],
-            "reason": reason,
-            "by": utf8(by),
-            "copies": copies,
-            "possible": possible,
-        }
+        erase_them = functools.partial(
+            opened.erase,
+            seqs=seqs,
+            session_id=place.session,
+            agent_id=place.agent,
+            task_id=place.task,
+            source=source,
+            words=[utf8(word) for word in words],
+            reason=reason,
+            by=utf8(by),
+            copies=copies,
+            possible=possible,
+        )
         with progress("looking for copies") as bar:
-            plan = opened.erase(**request, dry_run=True, progress=bar)  # type: ignore[arg-type]
+            plan = erase_them(dry_run=True, progress=bar)
         if as_json and (dry_run or not plan.events):
             print_document(plan)
         elif plan.events and (dry_run or not yes):
@@ -168,7 +169,7 @@ def erase(
             return
         _confirm(opened, store, plan.events, plan.sessions, yes=yes)
         with progress("erasing") as bar:
-            report = opened.erase(**request, progress=bar)  # type: ignore[arg-type]
+            report = erase_them(progress=bar)
         with progress("indexing") as bar:
             opened.index.catch_up(progress=bar)
     erased = counted(report.events, "event was", "events were")

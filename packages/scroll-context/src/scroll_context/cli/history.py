@@ -206,42 +206,41 @@ def _text_of(log: "EventLog") -> TextOf:
 def _passages(
     events: "Iterator[Event]", text_of: "Callable[[Event], str]", cells: bool, full: bool
 ) -> Iterator[Section]:
-    from scroll_context.view.headline import without_headline
-
     for event in events:
         match event.kind:
             case "conversation":
-                text = (
-                    without_headline(text_of(event))
-                    if event.role == "assistant"
-                    else text_of(event)
-                )
-                if event.payload and not event.payload.is_text:
-                    text += (
-                        f"\n\n*{event.payload.media_type}, {event.payload.size:,} bytes: "
-                        f"`scroll show {event.seq} --raw`*"
-                    )
-                if text.strip():
-                    heading = (
-                        f"{event.role or 'unknown'} · {event.created_at[:16].replace('T', ' ')} · "
-                        f"seq {event.seq}"
-                    )
-                    yield Section(event.role, heading, _below(text))
+                body = _message(event, text_of(event))
+                if body.strip():
+                    when = event.created_at[:16].replace("T", " ")
+                    heading = f"{event.role or 'unknown'} · {when} · seq {event.seq}"
+                    yield Section(event.role, heading, _below(body))
             case "cell" | "tool_call" if cells:
                 what = "cell" if event.kind == "cell" else f"call of {one_line(event.name, SHOWN)}"
                 yield Section(event.kind, f"{what} · seq {event.seq}", _code(text_of(event)))
             case "observation" | "tool_result" if cells:
-                text = text_of(event)
-                cut = 0 if full else max(len(text) - PRINTED, 0)
-                more = f"\n… {cut:,} more characters" if cut else ""
-                what = (
-                    "printed"
-                    if event.kind == "observation"
-                    else f"result of {one_line(event.name, SHOWN)}"
-                )
+                what = "printed"
+                if event.kind == "tool_result":
+                    what = f"result of {one_line(event.name, SHOWN)}"
                 state = "" if event.tool_state in ("", "ok") else f" · {event.tool_state}"
+                text = text_of(event)
+                if not full and len(text) > PRINTED:
+                    text = f"{text[:PRINTED]}\n… {len(text) - PRINTED:,} more characters"
                 heading = f"{what}{state} · seq {event.seq}"
-                yield Section(event.kind, heading, _fenced(text[: len(text) - cut] + more, "text"))
+                yield Section(event.kind, heading, _fenced(text, "text"))
+
+
+def _message(event: "Event", text: str) -> str:
+    """The text of a message, without its headline, and with a note about a payload of bytes."""
+    from scroll_context.view.headline import without_headline
+
+    if event.role == "assistant":
+        text = without_headline(text)
+    if event.payload and not event.payload.is_text:
+        text += (
+            f"\n\n*{event.payload.media_type}, {event.payload.size:,} bytes: "
+            f"`scroll show {event.seq} --raw`*"
+        )
+    return text
 
 
 def _code(text: str) -> str:
@@ -326,13 +325,13 @@ def print_explanation(explanation: "Explanation", full: bool) -> None:
         f"  session {one_line(explanation.session_id)}  {explanation.asked_at[:19]}  model "
         f"{one_line(explanation.model)}"
     )
-    window = f" of a window of {explanation.window:,}" if explanation.window else ""
-    counted = (
-        f"; the provider counted {explanation.reported:,}, {explanation.cached:,} of them cached"
-        if explanation.reported
-        else ""
-    )
-    echo(f"context {explanation.context}: about {explanation.tokens:,} tokens{window}{counted}")
+    size = f"about {explanation.tokens:,} tokens"
+    if explanation.window:
+        size += f" of a window of {explanation.window:,}"
+    if explanation.reported:
+        size += f"; the provider counted {explanation.reported:,}, {explanation.cached:,} of them"
+        size += " cached"
+    echo(f"context {explanation.context}: {size}")
     if explanation.verified and explanation.is_layout:
         echo(
             "verified: the host sent these messages, folded and placed like this",
@@ -356,17 +355,12 @@ def print_explanation(explanation: "Explanation", full: bool) -> None:
         explanation.departures, key=lambda departure: (departure.plan, departure.reason)
     ):
         echo(f"\nleft by plan {plan}: {reason}", bold=True)
-        rows = [
-            (
-                f"{departure.seq}"
-                if departure.seq == departure.last
-                else f"{departure.seq}-{departure.last}",
-                departure.how,
-                departure.rule,
-                departure.now,
-            )
-            for departure in left
-        ]
+        rows = []
+        for departure in left:
+            seqs = str(departure.seq)
+            if departure.last != departure.seq:
+                seqs += f"-{departure.last}"
+            rows.append((seqs, departure.how, departure.rule, departure.now))
         print_table(("seq", "how", "rule", "where it is now"), rows, fit=True)
 
 
@@ -394,11 +388,9 @@ def _steps(store: "Store", session: str, *, as_json: bool) -> Iterator[str]:
         if step["reasoning"].strip():
             yield (f"    {one_line(step['reasoning'], SHOWN)}")
         arguments = step["action"]["args"]
-        text = (
-            arguments.get("source") or arguments.get("answer")
-            if isinstance(arguments, dict)
-            else None
-        )
+        text = None
+        if isinstance(arguments, dict):
+            text = arguments.get("source") or arguments.get("answer")
         yield (f"    {one_line(text or msgspec.json.encode(arguments).decode(), SHOWN)}")
         if step.get("observation", "").strip():
             yield (f"    → {one_line(step['observation'], SHOWN)}")

@@ -41,6 +41,7 @@ CARRIED = ("store", "project", "model", "base_url", "window", "tools", "mcp", "a
 """The options that a printed hint takes over from the command line, where the command that it names
 has them.
 """
+_NAMED_BY_USER = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:
@@ -80,28 +81,25 @@ def with_options(text: str) -> str:
     options that both commands have, and that this one was given, are added here.
     """
     here = click.get_current_context(silent=True)
-    return (
-        re.sub(r"`scroll ([a-z]+)([^`]*)`", lambda match: _completed(match, here), text)
-        if here
-        else text
-    )
+    if here is None:
+        return text
+    return re.sub(r"`scroll ([a-z]+)([^`]*)`", lambda match: _completed(match, here), text)
 
 
 def _completed(match: "re.Match[str]", here: click.Context) -> str:
+    name, arguments = match.groups()
     group = here.find_root().command
-    command = group.get_command(here, match[1]) if isinstance(group, click.Group) else None
-    taken = {parameter.name for parameter in command.params} if command else set()
-    added = []
+    command = group.get_command(here, name) if isinstance(group, click.Group) else None
+    offered = {parameter.name for parameter in command.params} if command else set()
     for parameter in here.command.params:
-        name, value = parameter.name or "", here.params.get(parameter.name or "")
-        is_set = here.get_parameter_source(name) in (
-            ParameterSource.COMMANDLINE,
-            ParameterSource.ENVIRONMENT,
-        )
-        if name in CARRIED and name in taken and is_set and parameter.opts[0] not in match[2]:
+        option = parameter.opts[0]
+        if parameter.name not in offered.intersection(CARRIED) or option in arguments:
+            continue
+        if here.get_parameter_source(parameter.name) in _NAMED_BY_USER:
+            value = here.params[parameter.name]
             for item in value if isinstance(value, tuple | list) else (value,):
-                added.append(f" {parameter.opts[0]} {shlex.quote(printable_place(item))}")
-    return f"`scroll {match[1]}{match[2]}{''.join(added)}`"
+                arguments += f" {option} {shlex.quote(printable_place(item))}"
+    return f"`scroll {name}{arguments}`"
 
 
 class Command(click.Command):
@@ -205,14 +203,18 @@ def print_table(
 
     lines = [list(map(one_line, row)) for row in (columns, *rows)]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    taken = sum(width + 2 for width in widths[:-1])
-    if width is not None and taken + (min(NARROWEST, widths[-1]) if fit else widths[-1]) > width:
-        _print_blocks(columns, lines[1:], width)
-        return
+    *others, last = widths
+    # Two spaces follow each column.
+    left_for_last = sys.maxsize
+    if sys.stdout.isatty():
+        terminal = shutil.get_terminal_size().columns
+        left_for_last = terminal - sum(others) - 2 * len(others)
+        if left_for_last < (min(NARROWEST, last) if fit else last):
+            _print_blocks(columns, lines[1:], terminal)
+            return
     for number, line in enumerate(lines):
-        if fit and width is not None and cell_len(line[-1]) > width - taken:
-            line[-1] = set_cell_size(line[-1], width - taken - 1) + "…"
+        if fit and cell_len(line[-1]) > left_for_last:
+            line[-1] = set_cell_size(line[-1], left_for_last - 1) + "…"
         padded = []
         for column, cell, room in zip(columns, line, widths, strict=True):
             blank = " " * (room - cell_len(cell))
