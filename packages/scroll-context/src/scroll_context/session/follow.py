@@ -48,7 +48,7 @@ from scroll_context.view.foreign_replies import ForeignReplies, is_part_of_reply
 from scroll_context.view.headline import without_headline
 from scroll_context.view.layout import ViewLayout
 from scroll_context.view.shown import Shown
-from scroll_context.view.steps import StepCall, calls_of, decoded
+from scroll_context.view.steps import call_ids_of, calls_of, decoded
 
 _T = TypeVar("_T")
 
@@ -118,8 +118,10 @@ class HostList:
         self._newest_hosted: Event | None = None
         # The words of captured texts that are not of the conversation, such as reminders.
         self._captured_asides: set[str] = set()
-        # The marks of messages that are being recorded, which need not be computed again.
+        # The marks of messages that are being recorded, and the chained hashes that follow from a
+        # hash and a mark. They need not be computed again.
         self._expected: deque[str] = deque()
+        self._chained: dict[tuple[str, str], str] = {}
         for event in events:
             self.add(event)
 
@@ -142,7 +144,8 @@ class HostList:
             if event.role == "assistant":
                 self._newest_hosted = event
             if self._chain is not None:
-                self._chain = chained(self._chain, known.mark)
+                expected = self._chained.pop((self._chain, known.mark), "")
+                self._chain = expected or chained(self._chain, known.mark)
 
     def _add_part_of_reply(self, event: Event) -> None:
         """Follow the text of a captured reply, or one of its calls."""
@@ -215,18 +218,18 @@ class HostList:
             return None
         if event.is_foreign and is_message:
             return Known(event.seq, self._foreign_mark(event), "", True)
-        calls = calls_of(event) if event.role == "assistant" else ()
-        ids = tuple(call.id for call in calls)
+        ids = call_ids_of(event) if event.role == "assistant" else ()
         mark = self._expected.popleft() if is_hosts and self._expected else ""
-        mark = mark or self._mark_of_event(event, calls, is_hosts)
+        mark = mark or self._mark_of_event(event, is_hosts)
         return Known(event.seq, mark, host_id, not is_result, ids)
 
-    def _mark_of_event(self, event: Event, calls: Sequence[StepCall], is_hosts: bool) -> str:
+    def _mark_of_event(self, event: Event, is_hosts: bool) -> str:
         digests = [item.digest or item.url for item in media_of(event)]
         if event.kind in (Kind.TOOL_RESULT, Kind.OBSERVATION):
             text = self._text(event) if is_hosts else None
             return _result_mark(event.tool_call_id, text, event.tool_state, digests)
         role = "notice" if event.kind == Kind.NOTICE else event.role
+        calls = calls_of(event) if event.role == "assistant" else ()
         made = [(call.id, decoded(call.arguments)) for call in calls]
         return _mark(role, self._text(event), made, digests)
 
@@ -243,13 +246,15 @@ class HostList:
         Returns the keys under which they are recorded: "" once something was taken back.
         """
         self._expected = deque(marks)
+        self._chained = {}
         if self._chain is None:
             return [""] * len(marks)
         keys = []
         before = self._chain
         for mark in marks:
-            before = chained(before, mark)
-            keys.append(source_key(session_id, before))
+            behind = self._chained[before, mark] = chained(before, mark)
+            keys.append(source_key(session_id, behind))
+            before = behind
         return keys
 
     @property

@@ -27,7 +27,7 @@ No more than a view holds of a clipped text, so that a text has the same outcome
 """
 _END_LINES = 40
 """Lines at the end within which an error is the outcome, and not something that was read."""
-_COMMON_LETTERS = " etaoinsrhldcumfpgwybvk"
+_COMMON_LETTERS = " \netaoinsrhldcumfpgwybvk"
 """Letters of ordinary text, the commonest first."""
 _SHAPE_LINES = 400
 """Lines by which the form of a listing or a table is recognised."""
@@ -275,7 +275,7 @@ _GO_WORDS = _words("\nok", "\nFAIL")
 
 
 def _go_run(lines: Sequence[str]) -> Outcome | None:
-    if not _present(_GO_WORDS, "\n".join(("", *lines))):
+    if not _present(_GO_WORDS, "\n" + "\n".join(lines)):
         return None
     candidates = [line for line in lines if line.startswith(_GO_STARTS)]
     matches = [match for line in candidates if (match := _GO_PACKAGE.match(line))]

@@ -539,6 +539,12 @@ def calls_of(event: Event) -> tuple[StepCall, ...]:
     return tuple(_call(call) for call in _objects(event.metadata.get("tool_calls")))
 
 
+def call_ids_of(event: Event) -> tuple[str, ...]:
+    """The ids of these calls."""
+    calls = _objects(event.metadata.get("tool_calls"))
+    return tuple([str(call.get("id", "")) for call in calls])
+
+
 def _objects(value: object) -> list[dict[str, Any]]:
     """The objects in a list of metadata, which an import may have given any shape."""
     if not isinstance(value, list):
