@@ -30,7 +30,7 @@ import httpx2
 from scroll_context.connections import listen
 from scroll_context.store import Store
 from scroll_gateway.conversations import Conversations
-from scroll_gateway.running import RunningGateway, opened
+from scroll_gateway.running import RunningGateway, collect_garbage_rarely, opened
 from scroll_gateway.server import Gateway, server
 
 Json = dict[str, Any]
@@ -199,6 +199,7 @@ def main() -> None:
         opened(Path(folder) / "store", upstream, window=WINDOW, task_id="bench") as gateway,
         gateway.serving(),
     ):
+        collect_garbage_rarely()
         for size, count in product(options.results, options.sizes):
             listed = bodies(count, size)
             _, direct = times(upstream, listed, count // 2, "")

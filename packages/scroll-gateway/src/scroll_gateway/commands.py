@@ -105,7 +105,7 @@ def gateway(
     if upstream is None:
         raise click.UsageError("Name the --upstream: anthropic, openai or a URL.")
     from scroll_context.projects import Project, project_of
-    from scroll_gateway.running import opened
+    from scroll_gateway.running import collect_garbage_rarely, opened
 
     logging.basicConfig(level=logging.WARNING, format="scroll: %(message)s")
     project = Project("", task) if task else project_of(Path.cwd())
@@ -121,6 +121,7 @@ def gateway(
             print_document({"url": running.url, "pid": os.getpid(), "window": window})
         else:
             _print_usage(running.url, upstream)
+        collect_garbage_rarely()
         running.serve()
         note(_summary(running.sums()))
 
@@ -208,7 +209,7 @@ def wrap(
     """
     from scroll_context.projects import project_of
     from scroll_gateway import assistants
-    from scroll_gateway.running import opened
+    from scroll_gateway.running import collect_garbage_rarely, opened
     from scroll_gateway.wrapping import status_of
 
     path = assistants.program(assistant)
@@ -222,6 +223,7 @@ def wrap(
     ) as running:
         recall = assistants.Recall.of(str(place), project.task, _RECORDED_AS[assistant])
         run = assistants.run_of(assistant, path, arguments, running.url, recall, environment)
+        collect_garbage_rarely()
         with running.serving():
             status = status_of(run)
         note(_summary(running.sums()))

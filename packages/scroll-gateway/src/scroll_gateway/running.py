@@ -5,6 +5,7 @@ holds the token. Whoever wants to know more asks the gateway itself.
 """
 
 import contextlib
+import gc
 import json
 import os
 import secrets
@@ -29,6 +30,8 @@ from scroll_gateway.sums import Sums
 UPSTREAMS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com"}
 HOST = "127.0.0.1"
 ANSWER_SECONDS = 2.0
+COLLECT_AFTER = 50_000
+"""New objects after which the garbage collector looks at them."""
 
 
 class RunningGateway(msgspec.Struct, frozen=True):
@@ -127,6 +130,16 @@ def _token(port: int) -> str:
     with open(descriptor, "w") as stream:
         stream.write(token)
     return token
+
+
+def collect_garbage_rarely() -> None:
+    """For a process that only runs a gateway, before it answers requests.
+
+    The first request of a list of 2,000 messages makes 75,000 objects that stay. With Python's
+    settings, the collector ran 120 times meanwhile and took a tenth of the time.
+    """
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, 10, 10)
 
 
 def running() -> list[dict[str, Any]]:
