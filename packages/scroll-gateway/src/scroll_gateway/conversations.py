@@ -34,11 +34,12 @@ from scroll_gateway.sdk_client import LOW_MARK
 from scroll_gateway.splices import SplicedReply, Splices
 from scroll_gateway.sums import Meter, Sums
 from scroll_gateway.wire.layouts import apply
+from scroll_gateway.wire.messages import THREAD
 from scroll_gateway.wire.protocol import Protocol
 from scroll_gateway.wire.requests import ListReader, WireRequest
 from scroll_gateway.wire.session import Exchange, WiredSession
 from scroll_gateway.wire.session_hints import session_hints
-from scroll_gateway.wire.slices import UnreadableBody, field_spans
+from scroll_gateway.wire.slices import KeptByProvider, UnreadableBody, field_spans
 
 MOST_OPEN = 64
 """Sessions that are open at once. The one that was used longest ago makes room."""
@@ -190,7 +191,8 @@ class Conversations:
     ) -> Exchange | SplicedReply | None:
         """A request that is followed; None for one to send as it came.
 
-        A fault of ours is recorded and logged, and costs the client nothing.
+        A fault of ours is recorded and logged, and costs the client nothing. `KeptByProvider` says
+        that the client is to send its complete list, which the Anthropic SDK does when asked.
         """
         conversation: Conversation | None = None
         try:
@@ -198,10 +200,9 @@ class Conversations:
                 conversation = self._find(protocol, headers, body)
             if conversation is not None:
                 return conversation.reply_to(protocol, body)
-        except UnreadableBody as error:
-            _logger.warning("a request is sent as it came: %s", error)
-            self._record_fault(conversation, error)
-        except ScrollError as error:
+        except (UnreadableBody, ScrollError) as error:
+            if isinstance(error, KeptByProvider) and error.field == THREAD:
+                raise
             _logger.warning("a request is sent as it came: %s", error)
             self._record_fault(conversation, error)
         except Exception as error:

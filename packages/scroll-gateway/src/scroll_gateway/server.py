@@ -24,9 +24,8 @@ from scroll_context.connections import configuration
 from scroll_gateway.conversations import Conversations
 from scroll_gateway.request_bodies import expanded
 from scroll_gateway.splices import SplicedReply
-from scroll_gateway.wire.protocol import Protocol
 from scroll_gateway.wire.session import MOST_REPLY, Exchange, protocol_of
-from scroll_gateway.wire.slices import UnreadableBody, field_spans
+from scroll_gateway.wire.slices import KeptByProvider
 
 STATUS_PATH = "/.scroll/status"
 
@@ -123,12 +122,13 @@ class Gateway:
                 plain = await to_thread.run_sync(expanded, body, headers["content-encoding"])
             if plain is None:
                 _logger.warning("a request is sent as it came: its compression is not read")
-            elif _has_thread(protocol, plain):
-                return _THREAD_REFUSAL
             else:
-                exchange = await to_thread.run_sync(
-                    self.conversations.exchange, protocol, headers, plain
-                )
+                try:
+                    exchange = await to_thread.run_sync(
+                        self.conversations.exchange, protocol, headers, plain
+                    )
+                except KeptByProvider:
+                    return _THREAD_REFUSAL
         try:
             return await self._forwarded(request, path, body, exchange)
         except httpx2.TransportError as error:
@@ -349,16 +349,6 @@ def _raw_path(request: Request) -> str:
     """The path as the client wrote it, with its escapes."""
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     return raw.partition(b"?")[0].decode("latin-1")
-
-
-def _has_thread(protocol: Protocol, body: bytes) -> bool:
-    """Whether the provider is to keep the conversation, as the Anthropic SDK asks by default."""
-    if protocol.name != "messages" or b'"thread"' not in body:
-        return False
-    try:
-        return "thread" in field_spans(body)
-    except UnreadableBody:
-        return False
 
 
 # The Anthropic SDK sends its complete list when it is told this.

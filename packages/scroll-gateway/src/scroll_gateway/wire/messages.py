@@ -33,6 +33,8 @@ from scroll_gateway.wire.slices import (
     with_field,
 )
 
+THREAD = "thread"
+"""The field that names a conversation which the provider keeps."""
 THINKING = frozenset({"thinking", "redacted_thinking"})
 
 
@@ -44,7 +46,7 @@ class Messages(Protocol):
     list_field = "messages"
 
     def server_state(self, fields: Mapping[str, bytes]) -> str:
-        return "thread" if "thread" in fields else ""
+        return THREAD if THREAD in fields else ""
 
     def parts(
         self, values: Sequence[Any], names: dict[str, str], *, at_head: bool

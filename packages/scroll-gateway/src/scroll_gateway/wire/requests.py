@@ -14,6 +14,7 @@ import msgspec
 from scroll_context.session.host import HostMessage
 from scroll_gateway.wire.protocol import Action, Part, Protocol, WireMessage
 from scroll_gateway.wire.slices import (
+    KeptByProvider,
     Span,
     UnreadableBody,
     after_comma,
@@ -102,9 +103,6 @@ class ListReader:
     def read(self, original: bytes) -> WireRequest:
         """Cut a body into messages. UnreadableBody says that it must be sent as it came."""
         cut = self._cut(original)
-        state = self._protocol.server_state(cut.fields)
-        if state:
-            raise UnreadableBody(f"the provider keeps this conversation ({state})")
         wire, messages, system_texts = self._reused(cut.reused)
         reused_messages = len(messages)
         wire.extend(self._new_messages(cut.body, cut.spans, wire))
@@ -144,9 +142,11 @@ class ListReader:
         skipped = len(original) - len(short)
         fields = field_spans(short)
         span = fields.pop(self._protocol.list_field, None)
+        others = {name: value.of(short) for name, value in fields.items()}
+        if state := self._protocol.server_state(others):
+            raise KeptByProvider(state)
         if span is None:
             raise UnreadableBody(f"a body without {self._protocol.list_field}")
-        others = {name: value.of(short) for name, value in fields.items()}
         if short[span.start : span.start + 1] == b'"':
             item = b'[{"role":"user","content":' + span.of(short) + b"}]"
             body = short[: span.start] + item + short[span.end :]

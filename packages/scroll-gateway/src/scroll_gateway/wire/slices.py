@@ -40,6 +40,15 @@ class UnreadableBody(ValueError):
     """A request body that is not understood. It is sent on as it came."""
 
 
+class KeptByProvider(UnreadableBody):
+    """A request body whose list is not complete, because the provider keeps the conversation."""
+
+    def __init__(self, field: str) -> None:
+        super().__init__(f"the provider keeps this conversation ({field})")
+        # The field that says so.
+        self.field = field
+
+
 class Span(NamedTuple):
     """Where a value stands in the bytes around it."""
 
