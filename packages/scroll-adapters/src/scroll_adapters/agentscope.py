@@ -35,18 +35,23 @@ from agentscope.model import ChatResponse
 from agentscope.permission import PermissionBehavior, PermissionDecision
 from agentscope.tool import ToolBase, ToolChunk, ToolResponse
 
-from scroll_context.contents import Usage
-from scroll_context.hosts.adapter import HostAdapter, is_overflow_error, media_of_base64
-from scroll_context.messages import (
+from scroll_context.hosts import (
+    Drop,
+    HostAdapter,
+    HostMessage,
+    Insert,
+    Keep,
+    Layout,
     Media,
+    Replace,
+    Reply,
     Thinking,
     ToolCall,
     ToolSpec,
-    arguments_text,
-    parsed_arguments,
+    Usage,
 )
-from scroll_context.models.protocol import Reply
-from scroll_context.session.host import Drop, HostMessage, Insert, Keep, Layout, Replace
+from scroll_context.hosts.adapter import is_overflow_error, media_of_base64
+from scroll_context.messages import arguments_text, parsed_arguments
 
 
 class ScrollMiddleware(HostAdapter, MiddlewareBase):
@@ -174,8 +179,8 @@ def host_parts(messages: Sequence[Msg]) -> Iterator[HostPart]:
 
 
 def _spoken(message: Msg) -> HostMessage:
-    hints = [block for block in message.content if isinstance(block, HintBlock)]
-    text = "\n".join([_text(message.content), *(_hint(block) for block in hints)]).strip()
+    hints = [_hint(block) for block in message.content if isinstance(block, HintBlock)]
+    text = "\n".join([_text(message.content), *hints]).strip()
     if message.role == "system":
         return HostMessage(role="system", text=text, wire=message)
     is_hint = len(hints) == len(message.content)
@@ -285,12 +290,14 @@ def _blocks(blocks: Sequence[Any], item: Keep | Replace) -> list[Any]:
     if isinstance(first, ToolResultBlock):
         return [first.model_copy(update={"output": item.text})]
     shorter = {call.id: arguments_text(call) for call in item.calls}
-    calls = [
-        block.model_copy(update={"input": shorter.get(block.id, block.input)})
-        for block in blocks
-        if isinstance(block, ToolCallBlock)
-    ]
-    return [*([TextBlock(text=item.text)] if item.text else []), *calls]
+    sent: list[Any] = []
+    if item.text:
+        sent.append(TextBlock(text=item.text))
+    for block in blocks:
+        if isinstance(block, ToolCallBlock):
+            arguments = shorter.get(block.id, block.input)
+            sent.append(block.model_copy(update={"input": arguments}))
+    return sent
 
 
 def _with_text(message: Msg, text: str) -> Msg:

@@ -28,7 +28,8 @@ from typing import Any, ClassVar
 
 from claude_agent_sdk import SessionStore, fold_session_summary
 
-from scroll_context.events import IMPORTED, Draft, Event, Kind
+from scroll_context import Draft, Event, Kind, Store
+from scroll_context.events import IMPORTED
 from scroll_context.hosts.adapter import Closing
 from scroll_context.importing.layouts import layout_named, read
 from scroll_context.importing.records import Imported, Labels
@@ -37,7 +38,6 @@ from scroll_context.importing.text_files import Position
 from scroll_context.log.foreign import ForeignWriter
 from scroll_context.log.readers import PAGE
 from scroll_context.origin import Origin
-from scroll_context.store import Store
 
 LAYOUT = "claude-code"
 SOURCE = "claude-agent-sdk"

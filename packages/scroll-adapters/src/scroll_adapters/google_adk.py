@@ -29,11 +29,22 @@ from google.adk.plugins import BasePlugin
 from google.adk.tools import BaseTool, ToolContext
 from google.genai import types
 
-from scroll_context.contents import Usage
-from scroll_context.hosts.adapter import HostAdapter, is_overflow_error
-from scroll_context.messages import Media, Thinking, ToolCall, ToolSpec
-from scroll_context.models.protocol import Reply
-from scroll_context.session.host import Drop, HostMessage, Insert, Keep, Layout, Replace
+from scroll_context.hosts import (
+    Drop,
+    HostAdapter,
+    HostMessage,
+    Insert,
+    Keep,
+    Layout,
+    Media,
+    Replace,
+    Reply,
+    Thinking,
+    ToolCall,
+    ToolSpec,
+    Usage,
+)
+from scroll_context.hosts.adapter import is_overflow_error
 
 NEW_CALL_ID = "adk-{}"
 """The form of the ids that the kit makes up for calls that have none."""
@@ -138,16 +149,17 @@ class _CallIds:
     """
 
     def __init__(self, events: Sequence[Any]) -> None:
-        self._known: dict[str, deque[str]] = defaultdict(deque)
+        # By name and arguments, those of the events; by name, those of calls without a result.
+        self._ids: dict[str, deque[str]] = defaultdict(deque)
         self._waiting: dict[str, deque[str]] = defaultdict(deque)
         for event in events:
             for call in event.get_function_calls():
-                self._known[_call_key(call)].append(call.id or "")
+                self._ids[_call_key(call)].append(call.id or "")
 
     def of_call(self, call: types.FunctionCall) -> str:
-        known = self._known[_call_key(call)]
-        known_id = known.popleft() if known else ""
-        call_id = str(call.id or known_id)
+        ids = self._ids[_call_key(call)]
+        recorded_id = ids.popleft() if ids else ""
+        call_id = str(call.id or recorded_id)
         self._waiting[call.name or ""].append(call_id)
         return call_id
 
@@ -303,15 +315,19 @@ def _sent_parts(parts: Sequence[types.Part], item: Keep | Replace) -> list[types
     if response is not None:
         shorter = response.model_copy(update={"response": {"result": item.text}})
         return [parts[0].model_copy(update={"function_response": shorter})]
-    shown = [types.Part(text=item.text)] if item.text else []
-    arguments = [call.arguments for call in item.calls]
-    for part in parts:
-        if part.function_call is not None:
-            shown.append(_with_arguments(part, arguments.pop(0) if arguments else None))
-    return shown
+    sent: list[types.Part] = []
+    if item.text:
+        sent.append(types.Part(text=item.text))
+    call_parts = [part for part in parts if part.function_call is not None]
+    for number, part in enumerate(call_parts):
+        if number < len(item.calls):
+            sent.append(_with_arguments(part, item.calls[number].arguments))
+        else:
+            sent.append(part)
+    return sent
 
 
-def _with_arguments(part: types.Part, arguments: dict[str, Any] | str | None) -> types.Part:
+def _with_arguments(part: types.Part, arguments: dict[str, Any] | str) -> types.Part:
     assert part.function_call is not None
     if not isinstance(arguments, dict):
         return part

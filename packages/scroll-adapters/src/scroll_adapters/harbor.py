@@ -16,13 +16,9 @@ from harbor.agents.base import BaseAgent
 from harbor.environments.base import BaseEnvironment
 from harbor.models.agent.context import AgentContext
 
-from scroll_context.agent.agent import Agent
+from scroll_context import Agent, Event, Model, Session, Store, tool
 from scroll_context.errors import BadInput
-from scroll_context.events import Event
-from scroll_context.models import Model
-from scroll_context.session.session import Session
-from scroll_context.store import Store
-from scroll_context.tools.tools import Tool, tool
+from scroll_context.tools.tools import Tool
 
 STORE = "work.scroll"
 """The folder of the store among the logs of a trial."""

@@ -39,21 +39,21 @@ from inspect_ai.model import (
 from inspect_ai.tool import Tool, ToolDef, ToolInfo, ToolParams
 from inspect_ai.util import store as sample_store
 
-from scroll_context.hosts.adapter import (
-    PLAIN_TOOLS,
-    Closing,
+from scroll_context import Session, SessionOptions, Store, ViewBudget
+from scroll_context.hosts import (
     HostAdapter,
-    applied,
-    media_of_base64,
+    HostMessage,
+    Layout,
+    Media,
+    Replace,
+    ToolCall,
+    ToolSpec,
+    call_tool,
+    recall_tools,
+    tool_specs,
 )
-from scroll_context.messages import Media, ToolCall, ToolSpec
+from scroll_context.hosts.adapter import PLAIN_TOOLS, Closing, applied, media_of_base64
 from scroll_context.recall.memory import Memory
-from scroll_context.recall.memory_tools import call_tool, recall_tools, tool_specs
-from scroll_context.session.host import HostMessage, Layout, Replace
-from scroll_context.session.options import SessionOptions
-from scroll_context.session.session import Session
-from scroll_context.store import Store
-from scroll_context.view.eviction import ViewBudget
 
 SAMPLE, CONVERSATION = "scroll_sample", "scroll_conversation"
 """In the store of a sample: its id here, and its newest conversation with a session."""

@@ -35,17 +35,19 @@ from langchain_core.messages import (
 from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from scroll_context.contents import Usage
-from scroll_context.hosts.adapter import (
+from scroll_context.hosts import (
     HostAdapter,
-    applied,
-    is_overflow_error,
-    joined,
-    media_of_base64,
+    HostMessage,
+    Layout,
+    Media,
+    Replace,
+    Reply,
+    Thinking,
+    ToolCall,
+    ToolSpec,
+    Usage,
 )
-from scroll_context.messages import Media, Thinking, ToolCall, ToolSpec
-from scroll_context.models.protocol import Reply
-from scroll_context.session.host import HostMessage, Layout, Replace
+from scroll_context.hosts.adapter import applied, is_overflow_error, joined, media_of_base64
 
 MEDIA_BLOCKS = ("image", "audio", "video", "file")
 REASONING_BLOCKS = ("reasoning", "thinking", "redacted_thinking", "reasoning_content")

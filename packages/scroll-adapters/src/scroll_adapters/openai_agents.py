@@ -35,8 +35,9 @@ from agents import (
 from agents.run_config import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
-from scroll_context.hosts.adapter import HostAdapter, is_overflow_error, joined
-from scroll_context.messages import ToolSpec, parsed_arguments
+from scroll_context.hosts import HostAdapter, ToolSpec
+from scroll_context.hosts.adapter import is_overflow_error, joined
+from scroll_context.messages import parsed_arguments
 from scroll_context.session.requests import FollowOptions
 from scroll_gateway.wire.layouts import apply
 from scroll_gateway.wire.requests import ListReader, WireRequest

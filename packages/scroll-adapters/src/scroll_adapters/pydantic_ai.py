@@ -24,10 +24,19 @@ from pydantic_ai.exceptions import ModelContextWindowExceededError, RetryModelRe
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.toolsets import FunctionToolset
 
-from scroll_context.hosts.adapter import HostAdapter, joined
-from scroll_context.messages import Media, ToolSpec
+from scroll_context.hosts import (
+    Drop,
+    HostAdapter,
+    HostMessage,
+    Insert,
+    Keep,
+    Layout,
+    Media,
+    Replace,
+    ToolSpec,
+)
+from scroll_context.hosts.adapter import joined
 from scroll_context.models.translate import reply
-from scroll_context.session.host import Drop, HostMessage, Insert, Keep, Layout, Replace
 
 
 class ScrollCapability(HostAdapter, AbstractCapability[Any]):

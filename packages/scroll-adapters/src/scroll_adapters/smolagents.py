@@ -22,14 +22,13 @@ from typing import Any, ClassVar, Unpack
 
 from smolagents.local_python_executor import CodeOutput, InterpreterError, PythonExecutor
 
+from scroll_context import Session, Store, tool
 from scroll_context.background import in_thread
 from scroll_context.errors import BadInput
-from scroll_context.hosts.adapter import HostAdapter
+from scroll_context.hosts import HostAdapter
 from scroll_context.session.options import SessionParts
-from scroll_context.session.session import Session
-from scroll_context.store import Store
 from scroll_context.tools.plain import Plain, plain
-from scroll_context.tools.tools import Tool, ToolLimits, tool
+from scroll_context.tools.tools import Tool, ToolLimits
 
 FINAL_ANSWER = "final_answer"
 """The tool of smolagents that ends a run."""
