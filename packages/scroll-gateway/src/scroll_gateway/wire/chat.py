@@ -15,6 +15,7 @@ from scroll_gateway.wire.protocol import (
     Action,
     Part,
     Protocol,
+    ReplyContent,
     ReplyEvents,
     WireReply,
     count,
@@ -52,17 +53,9 @@ class Chat(Protocol):
             case "user":
                 return tuple(self.user_parts(content))
             case "assistant":
-                return (self._reply_part(message, names),)
+                return (self.reply_part(message, names),)
             case "tool":
-                text, media = self.content(content)
-                call_id = message["tool_call_id"]
-                result = HostMessage(
-                    role="tool",
-                    text=text,
-                    media=media,
-                    call_id=call_id,
-                    name=names.get(call_id, ""),
-                )
+                result = self.result(message["tool_call_id"], self.content(content), names)
                 return (Part(result),)
             case "system" | "developer":
                 text, media = self.content(content)
@@ -72,22 +65,12 @@ class Chat(Protocol):
             case role:
                 raise ValueError(f"unknown role {role!r}")
 
-    def _reply_part(self, message: Mapping[str, Any], names: dict[str, str]) -> Part:
-        text, calls, thinking = self._reply_content(message)
-        names.update((call.id, call.name) for call in calls)
-        reply = HostMessage(
-            role="assistant", text=text, calls=tuple(calls), thinking=tuple(thinking)
-        )
-        return Part(reply)
-
-    def _reply_content(
-        self, message: Mapping[str, Any]
-    ) -> tuple[str, list[ToolCall], list[Thinking]]:
-        if message.get("function_call"):
+    def reply_content(self, value: Any) -> ReplyContent:
+        if value.get("function_call"):
             raise ValueError("a call in the form that was used before tools")
-        text = self.content(message.get("content"))[0] or message.get("refusal") or ""
-        calls = [_call(call) for call in message.get("tool_calls") or ()]
-        return text, calls, _thinking(message)
+        text = self.content(value.get("content"))[0] or value.get("refusal") or ""
+        calls = [_call(call) for call in value.get("tool_calls") or ()]
+        return ReplyContent(text, calls, _thinking(value))
 
     def block(self, block: Mapping[str, Any]) -> str | Media | None:
         match block["type"]:
@@ -139,19 +122,16 @@ class Chat(Protocol):
 
     def reply(self, value: Mapping[str, Any]) -> WireReply:
         choice = value["choices"][0]
-        text, calls, thinking = self._reply_content(choice["message"])
         tokens = value.get("usage")
         return make_reply(
-            text=text,
-            calls=calls,
-            thinking=thinking,
-            usage=Usage(
+            self.reply_content(choice["message"]),
+            Usage(
                 input_tokens=count(tokens, "prompt_tokens"),
                 output_tokens=count(tokens, "completion_tokens"),
                 cache_read_tokens=count(tokens, "prompt_tokens_details", "cached_tokens"),
             ),
-            finish=choice.get("finish_reason") or "",
-            value=value,
+            choice.get("finish_reason") or "",
+            value,
         )
 
     def events(self) -> ReplyEvents:

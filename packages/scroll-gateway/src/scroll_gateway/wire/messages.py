@@ -16,6 +16,7 @@ from scroll_gateway.wire.protocol import (
     Action,
     Part,
     Protocol,
+    ReplyContent,
     ReplyEvents,
     WireReply,
     count,
@@ -54,7 +55,8 @@ class Messages(Protocol):
         message = values[0]
         role, content = message["role"], message["content"]
         if role == "assistant":
-            return (self._reply_part(content, names),)
+            size = len(content) if isinstance(content, list) else 1
+            return (self.reply_part(content, names, size),)
         if role == "system":
             text, media = self.content(content)
             size = len(content) if isinstance(content, list) else 1
@@ -71,37 +73,23 @@ class Messages(Protocol):
             if block["type"] == "tool_result":
                 if start < position:
                     yield from self.user_parts(blocks[start:position], start)
-                yield Part(self._result(block, names), position, position + 1)
+                result = self.result(
+                    block["tool_use_id"],
+                    self.content(block.get("content")),
+                    names,
+                    failed=bool(block.get("is_error")),
+                )
+                yield Part(result, position, position + 1)
                 start = position + 1
         if start < len(blocks) or not blocks:
             yield from self.user_parts(blocks[start:], start)
 
-    def _result(self, block: Mapping[str, Any], names: Mapping[str, str]) -> HostMessage:
-        text, media = self.content(block.get("content"))
-        call_id = block["tool_use_id"]
-        return HostMessage(
-            role="tool",
-            text=text,
-            media=media,
-            call_id=call_id,
-            name=names.get(call_id, ""),
-            state="error" if block.get("is_error") else "ok",
-        )
-
-    def _reply_part(self, content: Any, names: dict[str, str]) -> Part:
-        text, calls, thinking = self._reply_content(content)
-        names.update((call.id, call.name) for call in calls)
-        message = HostMessage(
-            role="assistant", text=text, calls=tuple(calls), thinking=tuple(thinking)
-        )
-        return Part(message, 0, len(content) if isinstance(content, list) else 1)
-
-    def _reply_content(self, content: Any) -> tuple[str, list[ToolCall], list[Thinking]]:
-        if isinstance(content, str):
-            return content, [], []
+    def reply_content(self, value: Any) -> ReplyContent:
+        if isinstance(value, str):
+            return ReplyContent(value)
         calls = [
             ToolCall(block["id"], block["name"], parsed_arguments(block["input"]))
-            for block in content
+            for block in value
             if block["type"] == "tool_use"
         ]
         thinking = [
@@ -110,11 +98,11 @@ class Messages(Protocol):
                 signature=block.get("signature") or block.get("data") or "",
                 provider="anthropic",
             )
-            for block in content
+            for block in value
             if block["type"] in THINKING
         ]
-        others = [block for block in content if block["type"] not in {*THINKING, "tool_use"}]
-        return self.content(others)[0], calls, thinking
+        others = [block for block in value if block["type"] not in {*THINKING, "tool_use"}]
+        return ReplyContent(self.content(others)[0], calls, thinking)
 
     def block(self, block: Mapping[str, Any]) -> str | Media | None:
         kind = block["type"]
@@ -167,22 +155,19 @@ class Messages(Protocol):
         return longer_content(message, _content(message), text, block)
 
     def reply(self, value: Mapping[str, Any]) -> WireReply:
-        text, calls, thinking = self._reply_content(value["content"])
         tokens = value.get("usage")
         read = count(tokens, "cache_read_input_tokens")
         written = count(tokens, "cache_creation_input_tokens")
         return make_reply(
-            text=text,
-            calls=calls,
-            thinking=thinking,
-            usage=Usage(
+            self.reply_content(value["content"]),
+            Usage(
                 input_tokens=count(tokens, "input_tokens") + read + written,
                 output_tokens=count(tokens, "output_tokens"),
                 cache_read_tokens=read,
                 cache_write_tokens=written,
             ),
-            finish=value.get("stop_reason") or "",
-            value=value,
+            value.get("stop_reason") or "",
+            value,
         )
 
     def events(self) -> ReplyEvents:

@@ -38,6 +38,9 @@ _REMINDER = re.compile(r"\s*<(system-reminder|environment_context|user_instructi
 
 Action = Keep | Replace | Drop
 
+Content = tuple[str, tuple[Media, ...]]
+"""The text of a message, and its media."""
+
 Replacement = Callable[[Sequence[bytes], str], bytes]
 """Makes the block that stands for a run of content blocks, with another text."""
 
@@ -60,6 +63,14 @@ class WireMessage(NamedTuple):
     parts: tuple[Part, ...]
     # The values of its cache marks, as bytes.
     marks: tuple[bytes, ...] = ()
+
+
+class ReplyContent(NamedTuple):
+    """The content of a reply, in a list or in a response."""
+
+    text: str
+    calls: Sequence[ToolCall] = ()
+    thinking: Sequence[Thinking] = ()
 
 
 class WireReply(NamedTuple):
@@ -112,6 +123,10 @@ class Protocol(ABC):
         `names` maps the ids of earlier calls to their tools, and gets the calls of this message.
         `at_head` says that only system messages stand before it.
         """
+
+    @abstractmethod
+    def reply_content(self, value: Any) -> ReplyContent:
+        """The content of a reply: of a message, its content, or a run of items."""
 
     @abstractmethod
     def block(self, block: Mapping[str, Any]) -> str | Media | None:
@@ -167,7 +182,7 @@ class Protocol(ABC):
 
     # helpers for the protocols
 
-    def content(self, content: Any) -> tuple[str, tuple[Media, ...]]:
+    def content(self, content: Any) -> Content:
         """The text and the media of a message's content, whether a string or a list of blocks.
 
         A block of an unknown type counts as its JSON, so that search finds it and an edit of it is
@@ -188,6 +203,29 @@ class Protocol(ABC):
                 plain = {name: part for name, part in block.items() if name != "cache_control"}
                 texts.append(encode(plain).decode())
         return "\n".join(texts), tuple(media)
+
+    def reply_part(self, value: Any, names: dict[str, str], last: int = 1) -> Part:
+        """The part of a reply, which has `last` content blocks. `names` gets its calls."""
+        text, calls, thinking = self.reply_content(value)
+        names.update((call.id, call.name) for call in calls)
+        message = HostMessage(
+            role="assistant", text=text, calls=tuple(calls), thinking=tuple(thinking)
+        )
+        return Part(message, 0, last)
+
+    def result(
+        self, call_id: str, content: Content, names: Mapping[str, str], *, failed: bool = False
+    ) -> HostMessage:
+        """The message of a tool's result."""
+        text, media = content
+        return HostMessage(
+            role="tool",
+            text=text,
+            media=media,
+            call_id=call_id,
+            name=names.get(call_id, ""),
+            state="error" if failed else "ok",
+        )
 
     def user_parts(self, content: Any, offset: int = 0) -> list[Part]:
         """The parts of a user's content: each reminder alone, and the blocks between them."""
@@ -314,19 +352,13 @@ FINISH_REASONS = {
 
 
 def make_reply(
-    *,
-    text: str,
-    calls: Sequence[ToolCall],
-    thinking: Sequence[Thinking],
-    usage: Usage,
-    finish: str,
-    value: Mapping[str, Any],
+    content: ReplyContent, usage: Usage, finish: str, value: Mapping[str, Any]
 ) -> WireReply:
     """A reply to record, with the model and the id that the response names."""
     reply = Reply(
-        text=text,
-        tool_calls=tuple(calls),
-        thinking=tuple(thinking),
+        text=content.text,
+        tool_calls=tuple(content.calls),
+        thinking=tuple(content.thinking),
         usage=usage,
         finish_reason=FINISH_REASONS.get(finish, finish),
         model=str(value.get("model") or ""),

@@ -17,6 +17,7 @@ from scroll_gateway.wire.protocol import (
     Action,
     Part,
     Protocol,
+    ReplyContent,
     ReplyEvents,
     WireReply,
     count,
@@ -75,7 +76,7 @@ class Responses(Protocol):
     ) -> tuple[Part, ...]:
         item = values[0]
         if _is_of_reply(item):
-            return (self._reply_part(values, names),)
+            return (self.reply_part(values, names, len(values)),)
         if _type(item) in INSTRUCTIONS:
             # Always sent, wherever it stands: without it, the model has no tools.
             return (Part(HostMessage(role="system", text=encode(item).decode())),)
@@ -91,29 +92,14 @@ class Responses(Protocol):
         text, media = self.content(output if isinstance(output, str | list) else None)
         if output is not None and not text and not media:
             text = encode(output).decode()
-        call_id = item["call_id"]
-        return HostMessage(
-            role="tool",
-            text=text,
-            media=media,
-            call_id=call_id,
-            name=names.get(call_id, ""),
-            state="error" if item.get("status") == "incomplete" else "ok",
-        )
+        is_incomplete = item.get("status") == "incomplete"
+        return self.result(item["call_id"], (text, media), names, failed=is_incomplete)
 
-    def _reply_part(self, items: Sequence[Any], names: dict[str, str]) -> Part:
-        text, calls, thinking = self._reply_content(items)
-        names.update((call.id, call.name) for call in calls)
-        message = HostMessage(
-            role="assistant", text=text, calls=tuple(calls), thinking=tuple(thinking)
-        )
-        return Part(message, 0, len(items))
-
-    def _reply_content(self, items: Sequence[Any]) -> tuple[str, list[ToolCall], list[Thinking]]:
+    def reply_content(self, value: Any) -> ReplyContent:
         texts: list[str] = []
         calls: list[ToolCall] = []
         thinking: list[Thinking] = []
-        for item in items:
+        for item in value:
             if _type(item) == "message":
                 texts.append(self.content(item["content"])[0])
             elif _type(item) == "reasoning":
@@ -122,7 +108,7 @@ class Responses(Protocol):
                 calls.append(_call(item))
             else:
                 texts.append(encode(item).decode())
-        return "\n".join(texts), calls, thinking
+        return ReplyContent("\n".join(texts), calls, thinking)
 
     def _thinking(self, item: Mapping[str, Any]) -> Thinking:
         return Thinking(
@@ -175,22 +161,20 @@ class Responses(Protocol):
         return longer_content(message, fields.get("content") or fields["output"], text, block)
 
     def reply(self, value: Mapping[str, Any]) -> WireReply:
-        text, calls, thinking = self._reply_content(value["output"])
+        content = self.reply_content(value["output"])
         finish = (value.get("incomplete_details") or {}).get("reason") or value.get("status") or ""
-        if calls and finish == "completed":
+        if content.calls and finish == "completed":
             finish = "tool_calls"
         tokens = value.get("usage")
         return make_reply(
-            text=text,
-            calls=calls,
-            thinking=thinking,
-            usage=Usage(
+            content,
+            Usage(
                 input_tokens=count(tokens, "input_tokens"),
                 output_tokens=count(tokens, "output_tokens"),
                 cache_read_tokens=count(tokens, "input_tokens_details", "cached_tokens"),
             ),
-            finish=finish,
-            value=value,
+            finish,
+            value,
         )
 
     def events(self) -> ReplyEvents:
