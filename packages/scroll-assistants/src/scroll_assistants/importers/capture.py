@@ -48,10 +48,9 @@ from scroll_context.importing.run import (
     ImportOptions,
     append_new,
     batches,
-    first_number,
-    is_open_to,
     pieces_of,
 )
+from scroll_context.importing.session_names import first_number, is_open_to
 from scroll_context.importing.sources import Part, Source
 from scroll_context.importing.text_files import Position
 from scroll_context.log.foreign import ForeignWriter

@@ -186,18 +186,15 @@ def import_(
         raise click.UsageError("--dry-run needs --all.")
     if session and into:
         raise click.BadParameter("give only one of --session and --into", param_hint="--into")
+    from scroll_context.importing.records import Labels
     from scroll_context.importing.run import ImportOptions
 
     options = ImportOptions(
-        session_id=into or session,
-        agent_id=agent,
-        task_id=task,
-        kind=kind,
+        labels=Labels(into or session, agent, task, kind, me=me),
         layout=layout,
         skip_bad=skip_bad,
         join=bool(into),
         mine=mine,
-        me=me,
         trust=trust,
         redact=not keep_secrets,
     )

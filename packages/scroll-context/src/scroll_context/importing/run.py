@@ -5,21 +5,19 @@ be skipped, one fault is enough and nothing of the file is imported. The second 
 batches. A run that is killed between two batches is completed by running it again, since recorded
 events are recognised by their source keys.
 
-Different files and sessions often have the same name. So an import adds to a session of the store
-only if this file began it, that is, if everything that was imported into it is in the file.
-Otherwise the file's session gets a name of its own (`chat-2`), unless the caller asks to join.
+Which session of the store a message goes to is decided in session_names.py.
 """
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
 from scroll_context.errors import BadInput, UnreadableMessages
-from scroll_context.events import IMPORTED, Progress
+from scroll_context.events import Progress
 from scroll_context.importing.layouts import (
     EXPORT,
     OTHER_FORMATS,
@@ -30,10 +28,15 @@ from scroll_context.importing.layouts import (
 )
 from scroll_context.importing.recorded import HostRecord, Matched
 from scroll_context.importing.records import LISTED, Fault, Imported, ImportReport, Labels
+from scroll_context.importing.session_names import (
+    first_number,
+    is_begun_by,
+    is_open_to,
+    numbered,
+)
 from scroll_context.importing.sources import Part, open_source, utf8
 from scroll_context.log.foreign import RESERVED_KINDS, ForeignWriter, Piece
 from scroll_context.log.log import EventLog
-from scroll_context.log.writer import ERASED_KEY
 from scroll_context.origin import SPEAKER, Origin
 from scroll_context.store import Store
 from scroll_context.upkeep.export_reader import check_export
@@ -44,21 +47,12 @@ BATCH_BYTES = 16 << 20
 # The messages of a file up to this size stay in memory between its two passes.
 IN_MEMORY_BYTES = 16 << 20
 
-_KEYS = (
-    "SELECT source_key FROM event "
-    "WHERE session_id = ? AND ifnull(source_key, '') NOT LIKE ? ORDER BY seq"
-)
-
 
 class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a file is to be read, and where its events go."""
 
-    # The session of messages that name none; "" for the name of the file.
-    session_id: str = ""
-    agent_id: str = ""
-    task_id: str = ""
-    # The kind of messages that name none.
-    kind: str = "conversation"
+    # Where messages belong that do not say so themselves.
+    labels: Labels = Labels()
     # The name of the file's layout; None to recognise it.
     layout: str | None = None
     # Import the good messages of a file with bad ones.
@@ -71,8 +65,6 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     trust: bool = False
     # The file is the user's own history, so its user turns count as theirs (origin.py).
     mine: bool = False
-    # The names of the user among the speakers of a chat.
-    me: tuple[str, ...] = ()
 
 
 def import_file(
@@ -109,16 +101,12 @@ def import_file(
     (1, 0)
     """
     options = ImportOptions(
-        session_id=session_id,
-        agent_id=agent_id,
-        task_id=task_id,
-        kind=kind,
+        labels=Labels(session_id, agent_id, task_id, kind, me=me),
         layout=layout,
         skip_bad=skip_bad,
         join=join,
         trust=trust,
         mine=mine,
-        me=me,
         redact=redact,
     )
     with ImportFile(path, options) as file:
@@ -130,17 +118,18 @@ class ImportFile:
     """One file on its way into a store: opened, checked without a store, then written to one."""
 
     def __init__(self, path: str | Path | IO[bytes], options: ImportOptions) -> None:
-        if options.kind in RESERVED_KINDS or not options.kind:
+        labels = options.labels
+        if labels.kind in RESERVED_KINDS or not labels.kind:
             raise BadInput(
-                f"kind {options.kind!r} is reserved for what Scroll records itself; choose another"
+                f"kind {labels.kind!r} is reserved for what Scroll records itself; choose another"
             )
         self._options = options
         self._labels = Labels(
-            session_id=utf8(options.session_id),
-            agent_id=utf8(options.agent_id),
-            task_id=utf8(options.task_id),
-            kind=utf8(options.kind),
-            me=options.me,
+            session_id=utf8(labels.session_id),
+            agent_id=utf8(labels.agent_id),
+            task_id=utf8(labels.task_id),
+            kind=utf8(labels.kind),
+            me=labels.me,
         )
         self._cleanup = contextlib.ExitStack()
         layout = layout_named(options.layout) if options.layout else None
@@ -183,8 +172,15 @@ class ImportFile:
                 check_export(lines, progress)
             return
         self._in_memory = [] if self._source.size <= IN_MEMORY_BYTES else None
-        for part in self._source.parts:
-            self._check_part(part, progress)
+        tallies = {part.path: _Tally() for part in self._source.parts}
+        for part, item in self._read(progress):
+            if self._in_memory is not None:
+                self._in_memory.append(item)
+            tallies[part.path].add(item)
+            if isinstance(item, Imported):
+                self._note_message(part, item)
+        for part in list(self._source.parts):
+            self._check_part(part, tallies[part.path])
         if self._bad and not (self._options.skip_bad and self.messages):
             listed = tuple((fault.line, fault.reason) for fault in self._faults)
             if not self.messages and not importers():
@@ -193,40 +189,31 @@ class ImportFile:
             raise UnreadableMessages(self.label, self.messages, self._bad, listed)
         if not self.messages:
             raise BadInput("there are no messages in it")
-        if self._options.me and not self._has_owner:
+        if self._labels.me and not self._has_owner:
             raise BadInput(self._nobody())
-        for part in self._skipped:
-            self._source.parts.remove(part)
 
-    def _check_part(self, part: Part, progress: Progress | None) -> None:
-        before = self.messages
-        bad = 0
-        faults: list[Fault] = []
-        for item in self._read(progress, only=part):
-            if self._in_memory is not None:
-                self._in_memory.append(item)
-            if isinstance(item, Fault):
-                bad += 1
-                if bad <= LISTED:
-                    faults.append(item)
-                continue
-            self.messages += 1
-            self._sessions[item.session_id] = part.layout
-            self._shapes |= {item.shape} - {""}
-            if part.layout.names_speakers:
-                self._note_speakers(item)
-        if self._source.is_archive and before == self.messages:
+    def _check_part(self, part: Part, tally: "_Tally") -> None:
+        if self._source.is_archive and not tally.messages:
             # It is a file of settings or the like.
             self._skipped.append(part)
+            self._source.parts.remove(part)
             return
-        if self._options.me and self._source.is_archive and not part.layout.names_speakers:
+        if self._labels.me and self._source.is_archive and not part.layout.names_speakers:
             # All turns of a user in it would count as turns of this user.
             raise BadInput(
                 f"{part.inside} does not name its speakers, so it does not show which words "
                 "are yours; take it out of the archive and import it separately"
             )
-        self._bad += bad
-        self._faults += faults[: LISTED - len(self._faults)]
+        self.messages += tally.messages
+        self._bad += tally.bad
+        self._faults += tally.faults[: LISTED - len(self._faults)]
+
+    def _note_message(self, part: Part, message: Imported) -> None:
+        self._sessions[message.session_id] = part.layout
+        if message.shape:
+            self._shapes.add(message.shape)
+        if part.layout.names_speakers:
+            self._note_speakers(message)
 
     def _note_speakers(self, message: Imported) -> None:
         for piece in message.pieces:
@@ -240,7 +227,7 @@ class ImportFile:
 
         The import is refused, since the user's turns cannot be marked as such afterwards.
         """
-        names = " or ".join(map(repr, self._options.me))
+        names = " or ".join(map(repr, self._labels.me))
         if not self._speakers:
             return (
                 f"its speakers have no names, so nobody is {names}; "
@@ -251,7 +238,7 @@ class ImportFile:
     @property
     def _is_own(self) -> bool:
         """Whether the file is the user's own history."""
-        return bool(self._options.mine or self._options.me)
+        return bool(self._options.mine or self._labels.me)
 
     def write(self, store: Store, progress: Progress | None = None) -> ImportReport:
         """Append the messages that are not in the store yet. The file must have passed check()."""
@@ -329,42 +316,47 @@ class ImportFile:
         )
 
     def _read(
-        self,
-        progress: Progress | None = None,
-        renamed: dict[str, int] | None = None,
-        only: Part | None = None,
-    ) -> Iterator[Imported | Fault]:
+        self, progress: Progress | None = None, renamed: dict[str, int] | None = None
+    ) -> Iterator[tuple[Part, Imported | Fault]]:
+        """Each message or fault of the file, with its part."""
         total = self._source.size
         before = 0
         count = 0
         for part in self._source.parts:
-            if only is None or part is only:
-                session_id = self._labels.session_id or part.name
-                labels = msgspec.structs.replace(self._labels, session_id=session_id)
-                for item in read(part.path, part.layout, labels, renamed=(renamed or {}).get):
-                    if progress and count % 500 == 0:
-                        progress(before + item.offset, total)
-                    count += 1
-                    if isinstance(item, Fault) and part.inside:
-                        item = msgspec.structs.replace(item, reason=f"{part.inside}: {item.reason}")
-                    yield item
+            session_id = self._labels.session_id or part.name
+            labels = msgspec.structs.replace(self._labels, session_id=session_id)
+            for item in read(part.path, part.layout, labels, renamed=(renamed or {}).get):
+                if progress and count % 500 == 0:
+                    progress(before + item.offset, total)
+                count += 1
+                if isinstance(item, Fault) and part.inside:
+                    item = msgspec.structs.replace(item, reason=f"{part.inside}: {item.reason}")
+                yield part, item
             before += part.path.stat().st_size
 
+    def _items(
+        self, progress: Progress | None = None, renamed: dict[str, int] | None = None
+    ) -> Iterator[Imported | Fault]:
+        """Each message or fault of a file that was checked, from memory if it is there."""
+        if self._in_memory is None or renamed:
+            for _, item in self._read(progress, renamed):
+                yield item
+            return
+        for number, item in enumerate(self._in_memory):
+            if progress and number % 500 == 0:
+                progress(number, len(self._in_memory))
+            yield item
+
     def _good(self, progress: Progress | None, renamed: dict[str, int]) -> Iterator[Imported]:
-        """The messages that can be imported, from memory if they are there."""
-        in_memory = None if renamed else self._in_memory
-        items = self._read(progress, renamed) if in_memory is None else in_memory
-        for number, item in enumerate(items):
-            if progress and in_memory and number % 500 == 0:
-                progress(number, len(in_memory))
-            if isinstance(item, Fault):
-                if self._options.skip_bad or self._skipped:
-                    continue
+        """The messages that can be imported."""
+        for item in self._items(progress, renamed):
+            if isinstance(item, Imported):
+                yield item
+            elif not (self._options.skip_bad or self._skipped):
                 raise BadInput(
                     f"it changed while it was read (line {item.line}: {item.reason}); import it "
                     "again"
                 )
-            yield item
 
     def _names(self, log: EventLog) -> dict[str, int]:
         """The sessions of the file whose names are taken, with the number that each gets."""
@@ -373,7 +365,7 @@ class ImportFile:
             name: set() for name in existing if not self._sessions[name].has_ids
         }
         if keys:
-            for item in self._read() if self._in_memory is None else self._in_memory:
+            for item in self._items():
                 if isinstance(item, Imported) and item.session_id in keys:
                     keys[item.session_id].add(item.key)
         numbers: dict[str, int] = {}
@@ -386,7 +378,7 @@ class ImportFile:
     def _number_of(self, name: str, log: EventLog, keys: set[str] | None) -> int | None:
         """The number of a session; `keys` are those of its messages if they have no ids."""
         if keys is not None:
-            return first_number(lambda candidate: _is_begun_by(log, candidate, keys), name)
+            return first_number(lambda candidate: is_begun_by(log, candidate, keys), name)
         # An assistant's sessions have ids of its own, so any file of it may add to them.
         layout = self._sessions[name].name
 
@@ -394,6 +386,23 @@ class ImportFile:
             return is_open_to(log, candidate, layout, is_capture=self._is_own)
 
         return first_number(is_free, name)
+
+
+class _Tally:
+    """The messages and faults of one part."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bad = 0
+        self.faults: list[Fault] = []
+
+    def add(self, item: Imported | Fault) -> None:
+        if isinstance(item, Imported):
+            self.messages += 1
+            return
+        self.bad += 1
+        if self.bad <= LISTED:
+            self.faults.append(item)
 
 
 def batches(
@@ -431,48 +440,3 @@ def append_new(
     seqs = set(writer.append(missing))
     new = sum(seq > last for seq in seqs)
     return new, len(seqs) - new + len(pieces) - len(missing)
-
-
-def is_open_to(log: EventLog, session_id: str, layout: str, *, is_capture: bool) -> bool:
-    """Whether messages of an assistant's layout may be added to a session.
-
-    They may if the session is new, or if the assistant began it. The user's own history may also
-    be added to a session that a gateway recorded for the assistant: both are one conversation.
-    """
-    first = log.query(f"{_KEYS} LIMIT 1", [session_id, f"{ERASED_KEY}%"])
-    if not first or (first[0][0] or "").startswith(f"{IMPORTED}{layout}:"):
-        return True
-    event = next(log.iterate(session_id=session_id))
-    return is_capture and not event.is_foreign and event.agent_id == layout
-
-
-def _is_begun_by(log: EventLog, session_id: str, keys: set[str]) -> bool:
-    """Whether messages with these keys may go to a session.
-
-    They may if the session is new, or if everything that was imported there is among them.
-    """
-    rows = log.query(_KEYS, [session_id, f"{ERASED_KEY}%"])
-    if not rows:
-        return True
-    first, *others = [_key_of_message(key or "") for (key,) in rows]
-    return first in keys and all(key in keys for key in others if key.startswith(IMPORTED))
-
-
-def _key_of_message(source_key: str) -> str:
-    """The key of the message that an event is a piece of, without the number of a renamed
-    session.
-    """
-    message_key, _, _piece = source_key.rpartition(":")
-    return message_key.partition("~")[0]
-
-
-def numbered(session_id: str, number: int | None) -> str:
-    """The name of a session whose own name is taken."""
-    return f"{session_id}-{number}" if number else session_id
-
-
-def first_number(is_free: Callable[[str], bool], session_id: str) -> int | None:
-    """The number with which a session name is free; None if it is free without one."""
-    if is_free(session_id):
-        return None
-    return next(number for number in itertools.count(2) if is_free(numbered(session_id, number)))
