@@ -4,6 +4,8 @@ same on replay.
 
 from pathlib import Path
 
+import msgspec
+
 from scroll_context.agent.agent import Agent
 from scroll_context.contents import EarlierWork
 from scroll_context.events import EVERYTHING, Draft, Kind
@@ -138,6 +140,10 @@ def notes_of(store: Store) -> list[Path]:
     return list((store.folder / "index").glob("v*/earlier-*"))
 
 
+def counts_of(store: Store) -> list[Path]:
+    return list((store.folder / "index").glob("v*/counts-*"))
+
+
 def test_notes_on_sessions_change_nothing_but_the_time(store: Store) -> None:
     for n, subject in enumerate(SUBJECTS):
         talk(
@@ -178,16 +184,71 @@ def test_notes_are_used_until_they_are_damaged(store: Store) -> None:
         assert earlier(store) == found
 
 
+def test_counts_that_are_missing_or_damaged_are_made_again(store: Store) -> None:
+    for n, subject in enumerate(SUBJECTS):
+        talk(store, f"s{n}", subject)
+    store.index.catch_up()
+    earlier(store)
+    [file] = counts_of(store)
+    complete = file.read_bytes()
+    for number, damaged in enumerate((None, b"", b"\xc1", complete[:-5], complete[::-1])):
+        if damaged is None:
+            file.unlink()
+        else:
+            file.write_bytes(damaged)
+        # A new session needs the counts of the others.
+        talk(store, f"new{number}", f"kites number{number}", turns=2)
+        earlier(store)
+        assert file.read_bytes() not in (damaged, complete)
+
+
+def test_a_topic_stays_until_the_sessions_have_grown_by_a_tenth(store: Store) -> None:
+    for n in range(30):
+        talk(store, f"s{n}", SUBJECTS[n % 4], turns=8)
+    store.index.catch_up()
+    earlier(store)
+    [file] = notes_of(store)
+    # 240 turns were counted, the oldest topics first: so the topic of s19 is the last to be renewed.
+    marked = msgspec.msgpack.decode(file.read_bytes())
+    marked[2]["s19"][4][1] = ["a marked term", "another"]
+    file.write_bytes(msgspec.msgpack.encode(marked))
+
+    def is_marked() -> bool:
+        work = earlier_work(store.log, EVERYTHING, "now", BUDGET, index=store.index)
+        return "a marked term" in repr(work.topics)
+
+    talk(store, "little", "rye bread", turns=4)
+    assert is_marked()
+    talk(store, "more", "rye bread", turns=40)
+    assert not is_marked()
+    earlier(store)
+
+
+def test_the_oldest_topics_are_renewed_with_every_new_session(store: Store) -> None:
+    for n in range(40):
+        talk(store, f"s{n}", SUBJECTS[n % 4], turns=8)
+    store.index.catch_up()
+    earlier(store)
+    [file] = notes_of(store)
+    before = msgspec.msgpack.decode(file.read_bytes())[2]
+    talk(store, "new", "rye bread", turns=4)
+    earlier_work(store.log, EVERYTHING, "now", BUDGET, index=store.index)
+    after = msgspec.msgpack.decode(file.read_bytes())[2]
+    renewed = [name for name in before if before[name][4] != after[name][4]]
+    assert renewed == [*(f"s{n}" for n in range(5)), *(f"s{n}" for n in range(36, 40))]
+
+
 def test_nothing_of_an_erased_event_is_left_in_notes(store: Store) -> None:
     for n, subject in enumerate(SUBJECTS):
         talk(store, f"s{n}", subject, extra="Always call the dog Quibblewort." if n == 1 else "")
     store.index.catch_up()
     earlier(store)
     assert b"Quibblewort" in notes_of(store)[0].read_bytes()
+    assert b"Quibblewort" in counts_of(store)[0].read_bytes()
     stale = notes_of(store)[0].read_bytes()
     [seq] = [hit.seq for hit in store.index.search("Quibblewort")]
     store.erase(seqs=[seq])
-    assert not notes_of(store)
+    assert not notes_of(store) and not counts_of(store)
     assert not earlier(store).standing
     store.index.catch_up()
     assert not store.index.keep_notes(

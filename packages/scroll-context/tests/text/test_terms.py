@@ -5,7 +5,10 @@ import random
 import pytest
 
 from scroll_context.text.terms import (
+    NEIGHBOURS,
+    SummedTerms,
     TermTable,
+    counted_terms,
     counted_turn,
     distinctive,
     log_likelihood,
@@ -79,6 +82,25 @@ def test_turns_that_were_counted_before_give_the_same_terms() -> None:
             again.add_turn(counted[turns.index(turn)])
         for number in range(len(order)):
             assert again.terms(number) == fresh.terms(number)
+
+
+def test_sums_and_neighbours_give_the_same_terms_as_all_sessions() -> None:
+    topics = [topic for topic in TOPICS for _ in range(4)]
+    counted = [counted_terms(chat(topic)[place % 3 :]) for place, topic in enumerate(topics)]
+    complete = TermTable()
+    sums = SummedTerms()
+    for terms in [*counted, counted[0]]:
+        sums.add(terms)
+    sums.remove(counted[0])
+    for terms in counted:
+        complete.add_counted(terms)
+    complete.add(chat("heat"))
+    for number in range(len(topics)):
+        near = range(max(0, number - NEIGHBOURS), min(number + NEIGHBOURS + 1, len(counted)))
+        table = TermTable.over(sums, {place: counted[place] for place in near}, len(counted))
+        table.add(chat("heat"))
+        assert table.terms(number) == complete.terms(number)
+        assert len(table) == len(complete)
 
 
 def test_the_only_session_is_told_by_its_most_frequent_terms() -> None:

@@ -4,14 +4,21 @@ for all.
 This is read from the log once, before the first request, and recorded in an event; the view and
 everything that rebuilds it take it from there. It costs about a tenth of a millisecond for each
 turn that is read, and the number of those is bounded: older sessions keep their seqs and dates and
-have no terms. The facts read from a session are noted beside the search index and used as long as
-the session has not grown and nothing was erased. Without the notes the result is the same, only
-later.
+have no terms.
+
+The facts read from a session are noted beside the search index and used as long as the session has
+not grown and nothing was erased. Two files hold them: one has what every first request needs, the
+other the counts of words, by which topics are chosen. A topic sets its session apart from all
+others, so each new session may change the topic of every one. It is chosen again when its own
+session has grown, when there are more sessions just behind it, or when all sessions together have
+grown or shrunk by a tenth (GROWTH); a few more are chosen again each time, the oldest first.
+Without notes all topics are chosen again.
 """
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -22,7 +29,14 @@ from scroll_context.log.log import EventLog, SessionInfo
 from scroll_context.search.search import SearchIndex
 from scroll_context.text.dates import misdated
 from scroll_context.text.stance import Statement, statements
-from scroll_context.text.terms import CountedTerms, TermTable, counted_terms, title
+from scroll_context.text.terms import (
+    NEIGHBOURS,
+    CountedTerms,
+    SummedTerms,
+    TermTable,
+    counted_terms,
+    title,
+)
 from scroll_context.view.eviction import Budget
 from scroll_context.view.index import outline
 from scroll_context.view.standing import chosen_statements, standing_limit
@@ -40,21 +54,39 @@ FEW_TURNS = 3
 OUTLINE_TOKENS = 4_000
 # Up to this many sessions, their turns are read one session after the other.
 FEW_SESSIONS = 20
+# A topic is chosen again when the turns of all sessions have grown or shrunk by this share.
+GROWTH = 0.1
+# The oldest topics, as many as this, are chosen again with every new session. So no request has to
+# choose hundreds at once because the last tenth was reached.
+RENEWED = 10
 # To be raised when anything changes that notes are made by, here or in text/.
-NOTES_VERSION = 3
+NOTES_VERSION = 4
+
+# The last seq of a session within reach, the chain value there, and how many events there are.
+_Last = tuple[int, bytes, int]
+
+
+class _Chosen(msgspec.Struct, frozen=True, array_like=True):
+    """The topic of one session, and what it was chosen among."""
+
+    title: str
+    terms: tuple[str, ...]
+    # Turns of all sessions.
+    among: int
+    # Sessions behind this one, of those that are compared as neighbours.
+    behind: int
 
 
 class _Notes(msgspec.Struct, frozen=True, array_like=True):
     """The facts read from one session, valid until something is added to it."""
 
-    # The last seq within reach, the chain value there, and how many events there are.
-    last: tuple[int, bytes, int]
+    last: _Last
     turns: int
     # The turns, when they are few.
     texts: tuple[str, ...]
-    counted: CountedTerms
     # The statements that bind later work, with their seqs.
     stated: tuple[tuple[int, Statement], ...]
+    chosen: _Chosen | None = None
 
 
 class _NotesFile(msgspec.Struct, frozen=True, array_like=True):
@@ -64,6 +96,20 @@ class _NotesFile(msgspec.Struct, frozen=True, array_like=True):
     # The seq of the newest erasure.
     erased: int
     sessions: dict[str, _Notes]
+
+
+class _CountsFile(msgspec.Struct, frozen=True, array_like=True):
+    """The counts of words in the sessions within one grant."""
+
+    version: int
+    erased: int
+    # CountedTerms by session. Few of them are read, so they are decoded when they are needed.
+    sessions: dict[str, tuple[_Last, msgspec.Raw]]
+    # All of them together.
+    sums: SummedTerms
+
+
+_File = TypeVar("_File", _NotesFile, _CountsFile)
 
 
 def earlier_work(
@@ -77,8 +123,7 @@ def earlier_work(
 ) -> EarlierWork:
     """The sessions within a grant but this one, and the standing instructions of the user in them.
 
-    With an index, notes on the sessions are kept beside it, so that only new events are read. They
-    change nothing but the time that it takes.
+    With an index, notes on the sessions are kept beside it, so that only new events are read.
     """
     everything = log.sessions(grant)
     numbers = {info.session_id: number for number, info in enumerate(everything, 1)}
@@ -120,11 +165,15 @@ class _SessionReader:
     ) -> None:
         self._log = log
         self._grant = grant
-        erased = log.newest_erasure()
-        name = f"earlier-{hashlib.sha256(repr(grant).encode()).hexdigest()[:16]}"
-        stored = _decoded(index.notes(name) if index else None, erased)
+        self._index = index
+        self._erased = log.newest_erasure()
+        self._name = hashlib.sha256(repr(grant).encode()).hexdigest()[:16]
+        file = self._stored("earlier", _NotesFile)
+        stored = file.sessions if file is not None else {}
         chains = log.column("chain", [info.last_seq for info in sessions])
         self._notes: dict[str, _Notes] = {}
+        # The counts of sessions that were read now.
+        self._counted: dict[str, CountedTerms] = {}
         changed = []
         for info in sessions:
             last = (info.last_seq, chains[info.last_seq], info.events)
@@ -135,28 +184,102 @@ class _SessionReader:
                 changed.append((info, last))
         turns = self._turns([info for info, _ in changed])
         for info, last in changed:
-            self._notes[info.session_id] = _note(last, turns[info.session_id])
+            texts = _counted_texts(turns[info.session_id])
+            self._notes[info.session_id] = _note(last, turns[info.session_id], texts)
+            self._counted[info.session_id] = counted_terms(texts)
         # Sessions in which the user said something.
         self._spoken = [info for info in sessions if self._notes[info.session_id].turns]
-        if index is not None and changed:
-            data = msgspec.msgpack.encode(_NotesFile(NOTES_VERSION, erased, self._notes))
-            index.keep_notes(name, data, lambda: log.newest_erasure() == erased)
+        if self._choose_topics() or changed:
+            self._store("earlier", _NotesFile(NOTES_VERSION, self._erased, self._notes))
 
     def topics(self) -> list[Topic]:
         """The topics of the sessions; sessions without user messages have none."""
-        table = TermTable()
-        for info in self._spoken[:-1]:
-            table.add_counted(self._notes[info.session_id].counted)
-        for info in self._spoken[-1:]:
-            table.add(self._texts(info))
         topics = []
+        for info in self._spoken:
+            notes = self._notes[info.session_id]
+            assert notes.chosen is not None
+            topics.append(_topic(info, notes.turns, notes.chosen.title, notes.chosen.terms))
+        return topics
+
+    def _choose_topics(self) -> bool:
+        """Choose the topics that are new or outdated; whether there are any."""
+        total = sum(self._notes[info.session_id].turns for info in self._spoken)
+        behind = [min(NEIGHBOURS, count) for count in range(len(self._spoken))][::-1]
+        numbers = []
+        # The topics that may stay, with the turns by which the others have grown or shrunk since.
+        older = []
         for number, info in enumerate(self._spoken):
+            chosen = self._notes[info.session_id].chosen
+            if chosen is None or chosen.behind != behind[number]:
+                numbers.append(number)
+                continue
+            drift = abs(total - chosen.among)
+            if drift > GROWTH * chosen.among:
+                numbers.append(number)
+            elif drift:
+                older.append((-drift, number))
+        if not numbers:
+            return False
+        most = min(RENEWED, len(self._spoken) // 8)
+        numbers += [number for _, number in sorted(older)[:most]]
+        table = self._table(numbers)
+        for number in numbers:
+            info = self._spoken[number]
             notes = self._notes[info.session_id]
             terms = table.terms(number)[:SESSION_TERMS]
             says_little = notes.turns <= FEW_TURNS or len(terms) < 2
             name = title(self._texts(info), terms) if says_little else ""
-            topics.append(_topic(info, notes.turns, name, terms))
-        return topics
+            chosen = _Chosen(name, terms, total, behind[number])
+            self._notes[info.session_id] = replace(notes, chosen=chosen)
+        return True
+
+    def _table(self, numbers: Sequence[int]) -> TermTable:
+        """A table with the counts of these sessions and of their neighbours."""
+        counts = _Counts(self._stored("counts", _CountsFile))
+        missing = []
+        for info in self._spoken:
+            if not counts.has(info, self._notes[info.session_id].last):
+                missing.append(info)
+        uncounted = [info for info in missing if info.session_id not in self._counted]
+        turns = self._turns(uncounted)
+        for info in uncounted:
+            texts = _counted_texts(turns[info.session_id])
+            self._counted[info.session_id] = counted_terms(texts)
+        if counts.update(self._spoken, self._notes, self._counted):
+            self._store("counts", counts.file(self._erased))
+        *closed, newest = self._spoken
+        sessions: dict[int, CountedTerms] = {}
+        for number in numbers:
+            for near in range(max(0, number - NEIGHBOURS), number + NEIGHBOURS + 1):
+                if near < len(closed) and near not in sessions:
+                    sessions[near] = counts.of(closed[near])
+        sums = counts.sums
+        # The newest session may still grow, and is not counted among the closed ones.
+        sums.remove(counts.of(newest))
+        table = TermTable.over(sums, sessions, len(closed))
+        table.add(self._texts(newest))
+        return table
+
+    def _stored(self, kind: str, layout: type[_File]) -> _File | None:
+        """A file of notes; None if there is none that is valid."""
+        data = None if self._index is None else self._index.notes(f"{kind}-{self._name}")
+        if data is None:
+            return None
+        try:
+            file = msgspec.msgpack.decode(data, type=layout)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            # It is damaged, or of another version.
+            return None
+        is_valid = (file.version, file.erased) == (NOTES_VERSION, self._erased)
+        return file if is_valid else None
+
+    def _store(self, kind: str, file: _NotesFile | _CountsFile) -> None:
+        if self._index is not None:
+            log, erased = self._log, self._erased
+            data = msgspec.msgpack.encode(file)
+            self._index.keep_notes(
+                f"{kind}-{self._name}", data, lambda: log.newest_erasure() == erased
+            )
 
     def statements(self) -> list[tuple[int, Statement]]:
         """The instructions, preferences and decisions of the user with their seqs, in order."""
@@ -188,24 +311,54 @@ class _SessionReader:
         return turns
 
 
-def _decoded(data: bytes | None, erased: int) -> dict[str, _Notes]:
-    """The notes in a file; none if it is of another version, or older than an erasure."""
-    if data is None:
-        return {}
-    try:
-        file = msgspec.msgpack.decode(data, type=_NotesFile)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        # It is damaged, or of another version.
-        return {}
-    is_valid = (file.version, file.erased) == (NOTES_VERSION, erased)
-    return file.sessions if is_valid else {}
+class _Counts:
+    """The counts of all sessions: those that are stored, and those of sessions that changed."""
+
+    def __init__(self, stored: _CountsFile | None) -> None:
+        self._sessions = stored.sessions if stored is not None else {}
+        self.sums = stored.sums if stored is not None else SummedTerms()
+
+    def has(self, info: SessionInfo, last: _Last) -> bool:
+        counts = self._sessions.get(info.session_id)
+        return counts is not None and counts[0] == last
+
+    def of(self, info: SessionInfo) -> CountedTerms:
+        return _decoded(self._sessions[info.session_id][1])
+
+    def update(
+        self,
+        sessions: Sequence[SessionInfo],
+        notes: Mapping[str, _Notes],
+        counted: Mapping[str, CountedTerms],
+    ) -> bool:
+        """Have the counts of these sessions and of no others; whether that changed anything."""
+        outdated = set(self._sessions)
+        new = []
+        for info in sessions:
+            if self.has(info, notes[info.session_id].last):
+                outdated.discard(info.session_id)
+            else:
+                new.append(info.session_id)
+        for session_id in outdated:
+            self.sums.remove(_decoded(self._sessions.pop(session_id)[1]))
+        for session_id in new:
+            data = msgspec.Raw(msgspec.msgpack.encode(counted[session_id]))
+            self._sessions[session_id] = (notes[session_id].last, data)
+            self.sums.add(counted[session_id])
+        return bool(outdated or new)
+
+    def file(self, erased: int) -> _CountsFile:
+        return _CountsFile(NOTES_VERSION, erased, self._sessions, self.sums)
 
 
-def _note(last: tuple[int, bytes, int], turns: Sequence[Event]) -> _Notes:
-    texts = _counted_texts(turns)
+def _decoded(data: msgspec.Raw) -> CountedTerms:
+    return msgspec.msgpack.decode(data, type=CountedTerms)
+
+
+def _note(last: _Last, turns: Sequence[Event], texts: tuple[str, ...]) -> _Notes:
     stated = [(turn.seq, statement) for turn in turns for statement in statements(turn.content)]
     few = texts if len(turns) <= FEW_TURNS else ()
-    return _Notes(last, len(turns), few, counted_terms(texts), tuple(stated))
+    return _Notes(last, len(turns), few, tuple(stated))
 
 
 def _topic(info: SessionInfo, turns: int, name: str, terms: tuple[str, ...]) -> Topic:

@@ -549,7 +549,8 @@ def _stems(text: str) -> frozenset[str]:
 
 
 def _overlap(first: frozenset[str], second: frozenset[str]) -> float:
-    return len(first & second) / len(first | second) if first and second else 0.0
+    shared = len(first & second)
+    return shared / (len(first) + len(second) - shared) if shared else 0.0
 
 
 def _conflict(first: str, second: str) -> bool:

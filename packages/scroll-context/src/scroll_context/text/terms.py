@@ -85,6 +85,26 @@ class TermTable:
         self._turns_with: Counter[str] = Counter()
         # Rarities of stems since the last turn was counted.
         self._rarities = _Rarities(1, self._turns_with)
+        # The number of first sessions that are counted as closed already.
+        self._summed = 0
+
+    @classmethod
+    def over(
+        cls, sums: "SummedTerms", sessions: Mapping[int, "CountedTerms"], length: int
+    ) -> "TermTable":
+        """A table of so many closed sessions of which only the sums and some sessions are given.
+
+        The terms of a session can be asked if its neighbours are given too.
+        """
+        table = cls()
+        table._closed.update(sums.turns_with)
+        table._turns = sums.turns
+        table._turns_with.update(sums.stems)
+        for number in range(length):
+            counted = sessions.get(number)
+            table._sessions.append(_Counts() if counted is None else _Counts.of(counted))
+        table._summed = length
+        return table
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -116,7 +136,7 @@ class TermTable:
         return len(self._sessions) - 1
 
     def _append(self, counts: "_Counts") -> None:
-        if self._sessions:
+        if len(self._sessions) > self._summed:
             closed = self._sessions[-1]
             closed.close()
             # All counts of a single turn are 1, and counting a list is much faster than adding a
@@ -243,6 +263,31 @@ class CountedTerms(msgspec.Struct, frozen=True, array_like=True):
     spellings: dict[str, str]
     # The number of turns with each word.
     stems: dict[str, int]
+
+
+class SummedTerms(msgspec.Struct, array_like=True):
+    """The counts of several closed sessions together."""
+
+    turns: int = 0
+    turns_with: dict[str, int] = {}
+    stems: dict[str, int] = {}
+
+    def add(self, counted: CountedTerms) -> None:
+        self.turns += counted.turns
+        for sums, counts in self._pairs(counted):
+            for key, count in counts.items():
+                sums[key] = sums.get(key, 0) + count
+
+    def remove(self, counted: CountedTerms) -> None:
+        self.turns -= counted.turns
+        for sums, counts in self._pairs(counted):
+            for key, count in counts.items():
+                sums[key] -= count
+                if not sums[key]:
+                    del sums[key]
+
+    def _pairs(self, counted: CountedTerms) -> list[tuple[dict[str, int], dict[str, int]]]:
+        return [(self.turns_with, counted.turns_with), (self.stems, counted.stems)]
 
 
 class CountedTurn(msgspec.Struct, frozen=True):

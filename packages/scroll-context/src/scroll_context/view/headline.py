@@ -140,9 +140,11 @@ def merged_terms(lists: Sequence[Sequence[str]], width: int) -> tuple[str, ...]:
     chosen: list[str] = []
     taken: set[str] = set()
     for _, rank, number in ranked:
+        if len(chosen) >= width:
+            break
         term = cut(lists[number][rank], FIELD_CHARS // 2)
         begun = {word[:6] for word in term.casefold().split() if len(word) > 3} or {term.casefold()}
-        if term and len(chosen) < width and taken.isdisjoint(begun):
+        if term and taken.isdisjoint(begun):
             taken |= begun
             chosen.append(term)
     return tuple(chosen)

@@ -391,10 +391,10 @@ def outline(topics: Sequence[Topic], limit: int) -> tuple[Topic, ...]:
     """
     for width in (TERMS, TERMS - 1, TERMS - 2):
         narrow = tuple(topic.narrowed(width) for topic in topics)
-        if _tokens(narrow) <= limit:
+        if _fit(narrow, limit):
             return narrow
     rate = 1 / 64  # how fast groups grow with their distance from the newest
-    while len(narrow) > 2 and _tokens(narrow) > limit:
+    while len(narrow) > 2 and not _fit(narrow, limit):
         groups: list[tuple[int, int]] = []
         end = len(topics)
         while end > 0:
@@ -411,8 +411,15 @@ def outline(topics: Sequence[Topic], limit: int) -> tuple[Topic, ...]:
     return narrow
 
 
-def _tokens(topics: Sequence[Topic]) -> int:
-    return sum(topic_line(topic).tokens for topic in topics) + _frame_tokens(CELLS)
+def _fit(topics: Sequence[Topic], limit: int) -> bool:
+    """Whether the lines of topics are within `limit` tokens."""
+    room = limit - _frame_tokens(CELLS)
+    for topic in topics:
+        if room < 0:
+            # Hundreds of sessions may follow.
+            return False
+        room -= topic_line(topic).tokens
+    return room >= 0
 
 
 def _together(topics: Sequence[Topic]) -> Topic:
