@@ -2,9 +2,9 @@
 
 import pytest
 
+from scroll_context.kernel.cell_source import assigned_from
 from scroll_context.kernel.kernel import Kernel
 from scroll_context.kernel.results import CapabilityResult, Variable
-from scroll_context.kernel.sources import assigned_from
 from scroll_context.kernel.variables import Namespace
 
 

@@ -246,9 +246,9 @@ def test_saving_after_a_cell_that_bound_many_names_stays_fast(kernel: Kernel) ->
     kernel.execute("for number in range(10_000): globals()[f'v{number}'] = [number]")
     kernel.save()
     kernel.execute("v7.append(1)\nholder = [v8]")
-    report = kernel.save()
-    assert report.mutated == ("v7",)
-    assert report.duration < 30
+    begun = time.monotonic()
+    assert kernel.save().mutated == ("v7",)
+    assert time.monotonic() - begun < 30
 
 
 def test_a_manifest_can_be_stored_and_restored_into_another_kernel(make_kernel) -> None:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from scroll_context.kernel.sources import PARSED_CHARS
+from scroll_context.kernel.cell_source import PARSED_CHARS
 from scroll_context.kernel.variables import Namespace
 from scroll_context.session.cells import recalls
 

@@ -2,6 +2,7 @@
 of the session.
 """
 
+import math
 import threading
 from collections.abc import Callable
 
@@ -13,6 +14,7 @@ from scroll_context.events import Event, Kind, Scope
 from scroll_context.store import Store
 from scroll_context.tools.ask import CONTEXT_LIMIT, Ask, AskBudget, AskModel, AskReply
 from scroll_context.tools.unfinished import unfinished_calls
+from scroll_context.work import Work
 
 SCOPE = Scope("s", "me")
 
@@ -29,7 +31,7 @@ def asking(store: Store, **budget: int) -> Ask:
 
 
 def one(ask: Ask, context: str) -> object:
-    return ask.methods(7, threading.Event())["ask.one"]("length", context).value
+    return ask.methods(7, Work(math.inf))["ask.one"]("length", context).value
 
 
 def test_the_answer_of_one_model_is_not_given_for_another(store: Store) -> None:
@@ -122,7 +124,7 @@ def test_a_question_that_got_no_answer_is_recorded_counted_and_can_be_asked_agai
 
 
 def test_what_cannot_be_asked_is_refused_before_it_is_recorded(store: Store) -> None:
-    methods = asking(store).methods(7, threading.Event())
+    methods = asking(store).methods(7, Work(math.inf))
     with pytest.raises(BadInput, match="both as text"):
         methods["ask.one"]("length", 7)
     with pytest.raises(BadInput, match="a list of contexts"):
@@ -146,7 +148,7 @@ def test_the_same_question_at_the_same_time_is_asked_once(store: Store) -> None:
         return AskReply(context.upper())
 
     ask = Ask(answer, journal_of(store.log, SCOPE))
-    found = ask.methods(7, threading.Event())["ask.many"]("shout", ["a", "a", "a", "b"])
+    found = ask.methods(7, Work(math.inf))["ask.many"]("shout", ["a", "a", "a", "b"])
     assert found.value == ["A", "A", "A", "B"] and sorted(asked) == ["a", "b"]
     assert unfinished_calls(store.log, SCOPE) == []
 
@@ -162,15 +164,15 @@ def test_a_question_that_another_process_answered_first_has_a_result_too(store: 
 
 
 def test_a_cell_that_has_ended_asks_nothing_more(store: Store) -> None:
-    over = threading.Event()
+    work = Work(math.inf)
     asked: list[str] = []
 
     def answer(prompt: str, context: str) -> AskReply:
         asked.append(context)
-        over.set()
+        work.stop()
         return AskReply("yes")
 
     ask = Ask(answer, journal_of(store.log, SCOPE), AskBudget(parallel=1))
     with pytest.raises(LimitReached, match="has ended"):
-        ask.methods(7, over)["ask.many"]("length", ["a", "b", "c"])
+        ask.methods(7, work)["ask.many"]("length", ["a", "b", "c"])
     assert asked == ["a"]

@@ -161,9 +161,8 @@ def apply(limits: JailLimits) -> None:
         # The system counts pending signals for all processes of the user together.
         (resource.RLIMIT_SIGPENDING, 0),
     ):
-        _lower(which, value)
-    hard = resource.getrlimit(_CPU_BUDGET)[1]
-    resource.setrlimit(_CPU_BUDGET, (_at_most(limits.cpu_seconds, hard), hard))
+        lower_limit(which, value)
+    _lower_soft(_CPU_BUDGET, limits.cpu_seconds)
     apply_portable(limits)
 
 
@@ -172,16 +171,14 @@ def apply_portable(limits: JailLimits) -> None:
 
     File size and CPU keep an open hard limit: others move them.
     """
-    _lower(resource.RLIMIT_NOFILE, limits.open_files)
-    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_at_most(limits.scratch_bytes, hard), hard))
-    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    resource.setrlimit(resource.RLIMIT_CPU, (_at_most(limits.cpu_seconds, hard), hard))
+    lower_limit(resource.RLIMIT_NOFILE, limits.open_files)
+    _lower_soft(resource.RLIMIT_FSIZE, limits.scratch_bytes)
+    _lower_soft(resource.RLIMIT_CPU, limits.cpu_seconds)
 
 
 def forbid_core_dumps() -> None:
     """Set a limit of 1 byte, which also stops dumps to a program of the host; 0 does not."""
-    _lower(resource.RLIMIT_CORE, 1)
+    lower_limit(resource.RLIMIT_CORE, 1)
 
 
 def set_cpu_budget(pid: int, seconds_from_now: float) -> None:
@@ -191,12 +188,9 @@ def set_cpu_budget(pid: int, seconds_from_now: float) -> None:
     The host calls it before each cell, with the number of the process in its own namespace. It
     needs no privilege: both run as the same user.
     """
-    _, hard = resource.prlimit(pid, resource.RLIMIT_CPU)
-    soft = max(1, math.ceil(cpu_used(pid) + seconds_from_now))
-    resource.prlimit(pid, resource.RLIMIT_CPU, (_at_most(soft, hard), hard))
-    if sys.platform == "linux":
-        _, hard = resource.prlimit(pid, _CPU_BUDGET)
-        resource.prlimit(pid, _CPU_BUDGET, (_at_most(soft, hard), hard))
+    budget = max(1, math.ceil(cpu_used(pid) + seconds_from_now))
+    for which in (resource.RLIMIT_CPU, _CPU_BUDGET):
+        set_soft_limit_of(pid, which, budget)
 
 
 def cpu_budget(pid: int) -> int:
@@ -211,9 +205,22 @@ def cpu_used(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)
 
 
-def _lower(which: int, value: int) -> None:
-    value = _at_most(value, resource.getrlimit(which)[1])
+def set_soft_limit_of(pid: int, which: int, value: int) -> None:
+    """Move the soft limit of another process, as far as its hard limit allows."""
+    _, hard = resource.prlimit(pid, which)
+    resource.prlimit(pid, which, (_at_most(value, hard), hard))
+
+
+def lower_limit(which: int, value: int) -> None:
+    """Set both limits of this process, which cannot be undone."""
+    _, hard = resource.getrlimit(which)
+    value = _at_most(value, hard)
     resource.setrlimit(which, (value, value))
+
+
+def _lower_soft(which: int, value: int) -> None:
+    _, hard = resource.getrlimit(which)
+    resource.setrlimit(which, (_at_most(value, hard), hard))
 
 
 def _at_most(value: int, hard: int) -> int:

@@ -31,6 +31,7 @@ from scroll_context.jail.linux import (
     cpu_used,
     die_with_parent,
     drop_capabilities,
+    set_soft_limit_of,
 )
 from scroll_context.jail.scratch import space_used
 from scroll_context.jail.spec import JailSpec
@@ -224,9 +225,8 @@ class _Watch:
             os.kill(self._child, signal.SIGKILL)
         full = used >= self._limits.scratch_bytes
         if full != self._scratch_full:
-            _, hard = resource.prlimit(self._child, resource.RLIMIT_FSIZE)
-            soft = 0 if full else self._limits.scratch_bytes
-            resource.prlimit(self._child, resource.RLIMIT_FSIZE, (soft, hard))
+            size = 0 if full else self._limits.scratch_bytes
+            set_soft_limit_of(self._child, resource.RLIMIT_FSIZE, size)
             self._scratch_full = full
 
     def _scratch_used(self, scratch: str) -> int:

@@ -6,7 +6,7 @@ On the host:
 * worker_process: one worker, driven with deadlines and interrupts;
 * launcher, process: the fork server, and the processes that it starts;
 * connection, broker: the host's end of the wire, and the capability calls of cells;
-* variables, variable_list, sources: each variable with its origin, and what sources tell of it;
+* variables, variable_list, cell_source: each variable with its origin, and what sources tell of it;
 * saving: pickles as opaque bytes, between a worker and the blob store.
 
 In the worker, inside the jail:

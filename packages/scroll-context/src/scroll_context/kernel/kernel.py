@@ -23,6 +23,7 @@ from scroll_context.jail.spec import (
     UNTESTED,
     Enforcement,
     JailSpec,
+    Tier,
     default_read_only,
     package_paths,
     site_packages,
@@ -52,7 +53,6 @@ from scroll_context.kernel.results import (
     SaveReport,
     Variable,
     head_and_tail,
-    reason_text,
     without_repeats,
 )
 from scroll_context.kernel.saving import SavedPieces, load_into
@@ -111,6 +111,8 @@ class Kernel:
             self._host_names.update(prelude.exports)
         self._blobs: BlobStore = MemoryBlobs() if blobs is None else blobs
         self._spec = spec
+        # The tier of the first worker. Others must not have less.
+        self._tier: Tier | None = None
         self._options = options or KernelOptions()
         self._turn = threading.RLock()
         # It guards the next two. A signal handler may take it twice.
@@ -210,7 +212,6 @@ class Kernel:
         as well, and the kernel lives on.
         """
         with self._turn:
-            begun = time.monotonic()
             worker = self._ready()
             # Names may share parts, which are pickled with each; more than this does not fit into
             # one memory.
@@ -232,17 +233,7 @@ class Kernel:
             self._manifest = msgspec.structs.replace(
                 manifest, cell=self._cell, python=worker.python
             )
-            lost = tuple(
-                Loss(variable.name, reason_text(variable.reason))
-                for variable in self._manifest.variables
-                if variable.reason
-            )
-            return SaveReport(
-                manifest=self._manifest,
-                mutated=mutated,
-                lost=lost,
-                duration=time.monotonic() - begun,
-            )
+            return SaveReport(manifest=self._manifest, mutated=mutated)
 
     def restore(self, manifest: Manifest) -> RestoreReport:
         """Replace the namespace by a saved one, of this kernel or of another."""
@@ -361,7 +352,8 @@ class Kernel:
             # The jails need modules that only Unix has.
             raise KernelUnavailable(f"cells cannot run on this system: {error}") from error
         spec = self._full_spec()
-        tiers = chosen() if spec.tier == "auto" else (spec.tier,)
+        required = self._tier or spec.tier
+        tiers = chosen() if required == "auto" else (required,)
         refusals: list[str] = []
         for tier in tiers:
             try:
@@ -369,9 +361,7 @@ class Kernel:
             except KernelUnavailable as error:
                 refusals.append(f"{tier}: {error}" if len(tiers) > 1 else str(error))
                 continue
-            self._spec = msgspec.structs.replace(
-                spec, tier=tier, scratch="" if self._scratch else spec.scratch
-            )
+            self._tier = tier
             return self._worker
         raise KernelUnavailable("; ".join(refusals) or no_jail())
 

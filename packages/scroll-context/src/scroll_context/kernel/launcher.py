@@ -183,14 +183,21 @@ def _end_with(host_pid: int) -> None:
 
 
 def _receive(control: socket.socket) -> tuple[SpawnRequest, int]:
-    data, fds, _, _ = socket.recv_fds(control, 65_536, 1)
-    while len(data) < PREFIX.size or len(data) < PREFIX.size + PREFIX.unpack_from(data)[0]:
-        piece = control.recv(65_536)
+    data, fds, _, _ = socket.recv_fds(control, PREFIX.size, 1)
+    (size,) = PREFIX.unpack(_completed(control, data, PREFIX.size))
+    body = _completed(control, b"", size)
+    return msgspec.msgpack.decode(body, type=SpawnRequest), fds[0]
+
+
+def _completed(control: socket.socket, data: bytes, size: int) -> bytes:
+    """The data with as many bytes after it as make up the size."""
+    while len(data) < size:
+        piece = control.recv(size - len(data))
         if not piece:
             # The host has ended, perhaps in the middle of a request.
             os._exit(0)
         data += piece
-    return msgspec.msgpack.decode(data[PREFIX.size :], type=SpawnRequest), fds[0]
+    return data
 
 
 def _become_worker(module: WorkerModule, request: SpawnRequest, fd: int) -> NoReturn:

@@ -170,9 +170,12 @@ class SaveReport(msgspec.Struct, frozen=True, kw_only=True):
     manifest: Manifest
     # Variables that were changed in place since the last save, without being bound again.
     mutated: tuple[str, ...] = ()
-    # Variables that cannot be saved.
-    lost: tuple[Loss, ...] = ()
-    duration: float = 0.0
+
+    @property
+    def lost(self) -> tuple[Loss, ...]:
+        """Variables that cannot be saved."""
+        unsaved = [variable for variable in self.manifest.variables if variable.reason]
+        return tuple(Loss(variable.name, reason_text(variable.reason)) for variable in unsaved)
 
 
 class CapabilityCall(msgspec.Struct, frozen=True):
@@ -399,9 +402,12 @@ def _reasons(losses: tuple[Loss, ...]) -> str:
     by_reason: dict[str, list[str]] = {}
     for loss in losses:
         by_reason.setdefault(loss.reason, []).append(loss.name)
-    return "; ".join(f"{_listed(tuple(names))} ({reason})" for reason, names in by_reason.items())
+    texts = [f"{_listed(tuple(names))} ({reason})" for reason, names in by_reason.items()]
+    return "; ".join(texts)
 
 
 def _quoted(name: str) -> str:
     """A name that a kernel process chose, marked as a name: it may read like a sentence."""
-    return f"`{name if len(name) <= _NAME_CHARS else name[:_NAME_CHARS] + '…'}`"
+    if len(name) > _NAME_CHARS:
+        name = f"{name[:_NAME_CHARS]}…"
+    return f"`{name}`"

@@ -20,6 +20,15 @@ import msgspec
 
 from scroll_context.contents import SnapshotVariable
 from scroll_context.errors import KernelDied
+from scroll_context.kernel.cell_source import (
+    PARSED_CHARS,
+    Seqs,
+    assigned_from,
+    loop_names,
+    may_use_files,
+    names_read,
+    names_read_later,
+)
 from scroll_context.kernel.names import NOT_COMPILED
 from scroll_context.kernel.results import (
     MAX_SEQS,
@@ -29,15 +38,6 @@ from scroll_context.kernel.results import (
     RestoreReport,
     Variable,
     is_variable_name,
-)
-from scroll_context.kernel.sources import (
-    PARSED_CHARS,
-    Seqs,
-    assigned_from,
-    loop_names,
-    may_use_files,
-    names_read,
-    names_read_later,
 )
 from scroll_context.kernel.variable_list import variable_list
 

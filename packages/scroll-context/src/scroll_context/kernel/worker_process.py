@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import msgspec
+
 from scroll_context.errors import KernelDied, KernelUnavailable
 from scroll_context.jail.spec import Enforcement, JailSpec, guarantees
 from scroll_context.kernel.broker import Broker
@@ -46,6 +48,17 @@ _BUDGET_ERROR = 0.01
 _PRINTED_SLACK = 1 << 20
 
 
+class _Request(msgspec.Struct):
+    """The request that a worker works on."""
+
+    # The cell that it runs; 0 for any other request.
+    cell: int = 0
+    deadline: float = 0.0
+    answers_calls: bool = False
+    # Gets the messages that come before the answer.
+    take: Callable[[Any], None] | None = None
+
+
 class WorkerProcess:
     """A live worker. Not thread-safe, except `interrupt`."""
 
@@ -70,13 +83,9 @@ class WorkerProcess:
         self.memory_bytes = spec.limits.memory_bytes
         # Why the last request was asked to stop: `timeout`, `interrupted`, or nothing.
         self.stopped_for = ""
-        self._busy = False
+        self._request: _Request | None = None
         self._prepared = self._is_watched = False
-        self._cell = 0
-        self._is_cell_running = False
-        self._answers_calls = False
         self._cell_deadline = 0.0
-        self._request_deadline = 0.0
         self._idle_watch = _IdleWatch(self._stop_idle_threads)
         self._budget_at = -math.inf
         self._printed = bytearray()
@@ -111,7 +120,7 @@ class WorkerProcess:
 
     def interrupt(self) -> bool:
         """Ask the running request to stop; False when there is none. Any thread."""
-        if not self._busy:
+        if self._request is None:
             return False
         self.stopped_for = self.stopped_for or "interrupted"
         self.process.signal(signal.SIGINT)
@@ -126,26 +135,24 @@ class WorkerProcess:
 
     def begin_cell(self, cell: int, seconds: float) -> None:
         """From here on `interrupt` is meant for this cell. Ask for it next."""
-        self._cell = cell
-        self._is_cell_running = True
         self._cell_deadline = time.monotonic() + seconds
-        self._begin()
+        self._begin(cell)
 
-    def _begin(self) -> None:
-        self.stopped_for, self._busy = "", True
-        if not self._prepared:
-            return
-        self._idle_watch.pause()
-        now = time.monotonic()
-        if (now - self._budget_at) * _CORES < _BUDGET_ERROR * self._cpu_seconds:
-            # The time that can have been used since is not worth the system calls.
-            return
-        self._set_cpu_budget(self._cpu_seconds)
-        self._budget_at = now
+    def _begin(self, cell: int = 0) -> _Request:
+        self.stopped_for = ""
+        self._request = _Request(cell)
+        if self._prepared:
+            self._idle_watch.pause()
+            now = time.monotonic()
+            # The time that can have been used since may not be worth the system calls.
+            if (now - self._budget_at) * _CORES >= _BUDGET_ERROR * self._cpu_seconds:
+                self._set_cpu_budget(self._cpu_seconds)
+                self._budget_at = now
+        return self._request
 
     def _end(self) -> None:
         """The request is over. Threads that a cell has left running have until its deadline."""
-        self._busy = self._answers_calls = self._is_cell_running = False
+        self._request = None
         if self.broker.is_busy:
             self.broker.stop_work()
         if self._is_watched:
@@ -167,7 +174,7 @@ class WorkerProcess:
         # Hosts on systems without a jail import this module too.
         from scroll_context.jail.linux import set_cpu_budget
 
-        if self.enforcement.tier != "none" and not self.process.has_ended():
+        if self._is_watched and not self.process.has_ended():
             with contextlib.suppress(ProcessLookupError):
                 set_cpu_budget(self.enforcement.pid, seconds)
 
@@ -184,19 +191,20 @@ class WorkerProcess:
         Capability calls are refused unless `answers_calls`: code that runs while a snapshot is
         restored gets no answer. Raises KernelDied.
         """
-        if not self._busy:
-            # `begin_cell` has not begun it.
-            self._begin()
-        self._answers_calls = answers_calls
+        # `begin_cell` may have begun it.
+        running = self._request or self._begin()
+        running.answers_calls = answers_calls
+        running.take = take
         try:
             if request is not None:
                 self.connection.send(request)
-            self._request_deadline = time.monotonic() + seconds
-            return self._wait(answer_type, self._request_deadline, take)
+            running.deadline = time.monotonic() + seconds
+            return self._wait(running, answer_type)
         finally:
             self._end()
 
-    def _wait(self, answer_type: type[M], deadline: float, take: Callable[[Any], None] | None) -> M:
+    def _wait(self, request: _Request, answer_type: type[M]) -> M:
+        deadline = request.deadline
         kill_at = next_signal = 0.0
         while True:
             now = time.monotonic()
@@ -226,9 +234,9 @@ class WorkerProcess:
             if isinstance(message, answer_type):
                 return message
             if message is not None:
-                self._handle(message, take)
+                self._handle(request, message)
 
-    def _handle(self, message: Any, take: Callable[[Any], None] | None) -> None:
+    def _handle(self, request: _Request, message: Any) -> None:
         if isinstance(message, Printed):
             self._printed += message.data
             if len(self._printed) > self._printed_limit:
@@ -236,18 +244,18 @@ class WorkerProcess:
         elif isinstance(message, CallRequest):
             if self.stopped_for:
                 self.broker.refuse(message, "the cell is being interrupted")
-            elif not self._answers_calls:
+            elif not request.answers_calls:
                 self.broker.refuse(
                     message,
                     "no capability is answered while the kernel is being prepared or restored",
                 )
             else:
-                belongs = self._is_cell_running and not message.is_late
-                self.broker.submit(message, self._cell if belongs else 0, self._request_deadline)
+                cell = 0 if message.is_late else request.cell
+                self.broker.submit(message, cell, request.deadline)
         elif isinstance(message, Failed) and not self._prepared:
             raise KernelUnavailable(message.text)
-        elif take is not None:
-            take(message)
+        elif request.take is not None:
+            request.take(message)
         else:
             raise KernelDied(
                 "the kernel process sent a message that it was not asked for: "

@@ -46,12 +46,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def over(self, defaults: "Settings") -> "Settings":
         """These settings, with `defaults` where a field is not set."""
-        return Settings(
-            max_tokens=defaults.max_tokens if self.max_tokens is None else self.max_tokens,
-            temperature=defaults.temperature if self.temperature is None else self.temperature,
-            thinking=defaults.thinking if self.thinking is None else self.thinking,
-            extra={**defaults.extra, **self.extra},
-        )
+        extra = {**defaults.extra, **self.extra}
+        return msgspec.structs.replace(defaults, **{**self.chosen(), "extra": extra})
+
+    def chosen(self) -> dict[str, Any]:
+        """The fields that are set."""
+        fields = msgspec.structs.asdict(self)
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -88,13 +88,6 @@ class ConnectedModel:
         cancel: threading.Event | None = None,
         timeout: float | None = None,
     ) -> Reply:
-        pieces: list[str] = []
-
-        def show(piece: str) -> None:
-            pieces.append(piece)
-            if on_text is not None:
-                on_text(piece)
-
         async def work(emit: Callable[[str], None]) -> foreign.ModelResponse:
             try:
                 async with asyncio.timeout(timeout):
@@ -105,12 +98,7 @@ class ConnectedModel:
                     "lost; try again."
                 ) from None
 
-        try:
-            response = run_streaming(work, on_text=show, cancel=cancel)
-        except Cancelled:
-            raise ModelCancelled(
-                "the reply was stopped by the caller", partial="".join(pieces)
-            ) from None
+        response = _run_streaming(work, on_text, cancel)
         reply = translate.reply(response, cost=self._cost(response))
         if not self._stream and on_text is not None and reply.text:
             on_text(reply.text)
@@ -154,16 +142,13 @@ class ConnectedModel:
         return response
 
     def _foreign_settings(self, asked: Settings) -> ModelSettings:
-        settings = asked.over(self._settings)
-        out: dict[str, Any] = {"max_retries": 0}
+        chosen = asked.over(self._settings).chosen()
+        extra = chosen.pop("extra")
+        settings: dict[str, Any] = {"max_retries": 0, **chosen}
         if self._model.system == "anthropic":
             # The mark covers the tools too, which come before.
-            out["anthropic_cache_instructions"] = True
-        for key in ("max_tokens", "temperature", "thinking"):
-            value = getattr(settings, key)
-            if value is not None:
-                out[key] = value
-        return cast(ModelSettings, {**out, **settings.extra})
+            settings["anthropic_cache_instructions"] = True
+        return cast(ModelSettings, {**settings, **extra})
 
     def _cost(self, response: foreign.ModelResponse) -> float | None:
         if response.usage.cost is not None:
@@ -177,15 +162,10 @@ class ConnectedModel:
             return None
 
 
-class Cancelled(Exception):
-    """The caller's `cancel` was set."""
-
-
-def run_streaming(
+def _run_streaming(
     work: Callable[[Callable[[str], None]], Coroutine[Any, Any, T]],
-    *,
-    on_text: OnText | None = None,
-    cancel: threading.Event | None = None,
+    on_text: OnText | None,
+    cancel: threading.Event | None,
 ) -> T:
     """Run `work(emit)` on an event loop and pass what it emits to `on_text` in this thread; return
     its result.
@@ -193,6 +173,7 @@ def run_streaming(
     The calling thread stays open to Ctrl-C and to `cancel`. However the wait ends, the coroutine is
     cancelled and gets a few seconds to close its connection before this function returns.
     """
+    text = ""
     # None says that the coroutine has ended.
     pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     started, ended = threading.Event(), threading.Event()
@@ -209,13 +190,14 @@ def run_streaming(
     try:
         while True:
             if cancel is not None and cancel.is_set():
-                raise Cancelled
+                raise ModelCancelled("the reply was stopped by the caller", partial=text)
             try:
                 piece = pieces.get(timeout=None if cancel is None else POLL_SECONDS)
             except queue.Empty:
                 continue
             if piece is None:
                 return future.result()
+            text += piece
             if on_text is not None:
                 on_text(piece)
     except BaseException:

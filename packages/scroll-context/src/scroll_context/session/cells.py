@@ -17,8 +17,8 @@ from typing import Any
 from scroll_context.background import in_thread
 from scroll_context.errors import QuotaReached
 from scroll_context.events import Event, Kind, packed_seqs
+from scroll_context.kernel.cell_source import PARSED_CHARS
 from scroll_context.kernel.results import UNKNOWN_SEQ, CellResult
-from scroll_context.kernel.sources import PARSED_CHARS
 from scroll_context.log.journal import Journal
 from scroll_context.log.rows import INLINE_LIMIT
 from scroll_context.messages import ToolCall

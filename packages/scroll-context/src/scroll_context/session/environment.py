@@ -11,7 +11,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from scroll_context.errors import LimitReached
 from scroll_context.events import Event, source_facts
 from scroll_context.jail.spec import JailSpec
 from scroll_context.kernel.broker import MOST_SEQS
@@ -81,7 +80,6 @@ class Environment:
         self.ask = ask
         self.actions = actions
         self._cell_seq = 0
-        self._cell_over = threading.Event()
         self._given = _EventsGiven()
         options = options or KernelOptions()
         self._call_seconds = options.call_seconds
@@ -128,12 +126,8 @@ class Environment:
         self._given = _EventsGiven()
         self.memory.begin_cell()
         self.variables.list_again()
-        self._cell_over = threading.Event()
         calls_before = self.toolbox.started
-        try:
-            result = self.kernel.execute(source, timeout, event=cell.seq)
-        finally:
-            self._cell_over.set()
+        result = self.kernel.execute(source, timeout, event=cell.seq)
         self.variables.save_after(cell.seq)
         text = observation(result, self.toolbox.started - calls_before)
         text += "".join(f"\n[note] {note}" for note in self.memory.notes)
@@ -197,9 +191,7 @@ class Environment:
             return self.memory.answer(call)
         methods: Mapping[str, Callable[..., CapabilityResult]] = {}
         if kind == "ask" and self.ask is not None:
-            if call.work.is_over:
-                raise LimitReached("the cell that asked this has ended; nothing was asked")
-            methods = self.ask.methods(self._cell_seq, self._cell_over, events.so_far())
+            methods = self.ask.methods(self._cell_seq, call.work, events.so_far())
         if call.capability not in methods:
             raise NameError(f"the host offers no capability {call.capability!r}")
         return methods[call.capability](*call.args, **call.kwargs)

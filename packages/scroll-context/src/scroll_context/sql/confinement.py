@@ -12,9 +12,14 @@ import resource
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from scroll_context.jail.linux import available_abi, forbid_new_privileges, restrict_paths
+from scroll_context.jail.linux import (
+    available_abi,
+    forbid_new_privileges,
+    lower_limit,
+    restrict_paths,
+)
 from scroll_context.sql.messages import SqlSettings
 
 _READABLE = ("/etc/localtime", "/usr/share/zoneinfo", "/dev/null", "/dev/urandom")
@@ -39,14 +44,9 @@ def limit_process(memory_bytes: int) -> None:
         (resource.RLIMIT_NOFILE, 64),
         (resource.RLIMIT_AS, memory_bytes),
     ):
-        try:
-            _, hard = resource.getrlimit(kind)
-            if hard != resource.RLIM_INFINITY:
-                most = min(most, hard)
-            resource.setrlimit(kind, (most, most))
-        except (ValueError, OSError):
-            # This system does not have the limit.
-            continue
+        # Not every system has these limits.
+        with suppress(ValueError, OSError):
+            lower_limit(kind, most)
     # Ctrl-C is for the host.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)

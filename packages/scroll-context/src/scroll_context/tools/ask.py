@@ -19,12 +19,14 @@ from typing import Any
 
 import msgspec
 
+from scroll_context.background import in_thread
 from scroll_context.errors import BadInput, LimitReached
 from scroll_context.events import Event, Kind
 from scroll_context.kernel.protocol import Prelude
 from scroll_context.kernel.results import CapabilityResult
 from scroll_context.log.journal import Journal
 from scroll_context.log.rows import number_at
+from scroll_context.work import Work
 
 # Characters of one context.
 CONTEXT_LIMIT = 400_000
@@ -96,20 +98,20 @@ class Ask:
         return Prelude("asking", _PRELUDE, ("ask", "ask_many"))
 
     def methods(
-        self, cell_seq: int, over: threading.Event, given: Mapping[str, Any] | None = None
+        self, cell_seq: int, work: Work, given: Mapping[str, Any] | None = None
     ) -> Mapping[str, Callable[..., CapabilityResult]]:
         """The calls that the cell at a seq may make.
 
-        `over` is set when it has ended; `given` names the events that it has read so far.
+        `work` is over when the cell has ended; `given` names the events that it has read so far.
         """
         facts = {"inside_cell": cell_seq, **(given or {})}
         return {
-            "ask.one": lambda prompt, context="": self._one(prompt, context, facts, over),
-            "ask.many": lambda prompt, contexts: self._many(prompt, contexts, facts, over),
+            "ask.one": lambda prompt, context="": self._one(prompt, context, facts, work),
+            "ask.many": lambda prompt, contexts: self._many(prompt, contexts, facts, work),
         }
 
     def _one(
-        self, prompt: str, context: str, facts: dict[str, Any], over: threading.Event
+        self, prompt: str, context: str, facts: dict[str, Any], work: Work
     ) -> CapabilityResult:
         if not isinstance(prompt, str) or not isinstance(context, str):
             raise BadInput("ask takes a prompt and a context, both as text")
@@ -118,7 +120,7 @@ class Ask:
                 f"the context has {len(context):,} characters; ask reads at most "
                 f"{CONTEXT_LIMIT:,}. Split it and use ask_many."
             )
-        if over.is_set():
+        if work.is_over:
             raise LimitReached("the cell that asked this has ended; nothing was asked")
         question = [self._journal.scope.agent_id, self._cached_under, prompt, context]
         key = "ask:" + hashlib.sha256(msgspec.json.encode(question)).hexdigest()
@@ -185,7 +187,7 @@ class Ask:
         return self._journal.append(self._journal.draft(kind, name="ask", **fields))
 
     def _many(
-        self, prompt: str, contexts: Sequence[Any], facts: dict[str, Any], over: threading.Event
+        self, prompt: str, contexts: Sequence[Any], facts: dict[str, Any], work: Work
     ) -> CapabilityResult:
         if not isinstance(contexts, list | tuple):
             raise BadInput("ask_many takes a prompt and a list of contexts")
@@ -194,7 +196,7 @@ class Ask:
         for pair in zip(futures, contexts, strict=True):
             waiting.put(pair)
 
-        def work() -> None:
+        def answer_waiting() -> None:
             while True:
                 try:
                     future, context = waiting.get_nowait()
@@ -202,13 +204,13 @@ class Ask:
                     return
                 # An error is raised where the answers are collected.
                 try:
-                    future.set_result(self._one(prompt, context, facts, over))
+                    future.set_result(self._one(prompt, context, facts, work))
                 except BaseException as error:  # noqa: BLE001
                     future.set_exception(error)
 
         for number in range(min(self.budget.parallel, len(futures))):
             # Daemon threads let the process end while a model does not answer.
-            threading.Thread(target=work, name=f"scroll-ask-{number}", daemon=True).start()
+            in_thread(answer_waiting, f"ask-{number}")
         answers = [future.result() for future in futures]
         seqs: list[int] = []
         for answer in answers:
