@@ -13,8 +13,8 @@ from scroll_context.recall.arguments import FILTER_ARGUMENTS
 from scroll_context.recall.lookup import Lookup
 from scroll_context.recall.mentions import MOST_MATCHES, MOST_TERMS
 from scroll_context.session.session import Session
-from scroll_context.sql.guard import COLUMNS
 from scroll_context.sql.messages import SqlLimits
+from scroll_context.sql.statement import COLUMNS
 
 PRELUDE = Path(inspect.getfile(Lookup)).with_name("ms_prelude.py")
 PAGE = (Path(__file__).parents[4] / "docs" / "MS.md").read_text()

@@ -33,7 +33,8 @@ from scroll_context.models.protocol import (
     Settings,
     well_formed,
 )
-from scroll_context.models.translate import ThinkTags, as_model_error
+from scroll_context.models.provider_errors import as_model_error
+from scroll_context.models.think_tags import ThinkTags
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Between Scroll's messages, replies and errors and those of pydantic-ai.
+"""Between Scroll's messages and replies and those of pydantic-ai.
 
 Going out: consecutive messages that are not the assistant's become one `ModelRequest`; thinking
 goes back only to the provider that wrote it, and only with what proves it (a signature, or the
@@ -7,38 +7,23 @@ all others cache by themselves. Coming in: text, thinking and calls are gathered
 are taken out of the text, and arguments that are not a JSON object stay raw text. Ids that tie
 reasoning to the items after it travel inside the thinking's `opaque`, so that they vanish together
 with it: a provider rejects one without the other.
-
-pydantic-ai sorts provider errors into classes; `as_model_error` maps them to the `ModelError`
-branch and adds what it leaves out: overflow texts of servers it does not know, the token counts
-inside those texts, and a remedy. An error text never carries a key: providers echo parts of it in
-their messages, so texts are cleaned, and the original exception is not chained.
 """
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
 import msgspec
-from pydantic_ai import exceptions as foreign_errors
 from pydantic_ai import messages as foreign
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
 from scroll_context.contents import Usage
-from scroll_context.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable
 from scroll_context.messages import Media, Message, Thinking, ToolCall, ToolSpec
-from scroll_context.models.overflow import (
-    PASSING_STATUS,
-    has_overflow_phrase,
-    message_in,
-    token_count,
-    token_limit,
-)
 from scroll_context.models.protocol import Reply
+from scroll_context.models.think_tags import CLOSE, OPEN, ThinkTags
 
-OPEN, CLOSE = "<think>", "</think>"
 TAKES_CACHE_POINTS = frozenset({"anthropic", "bedrock"})
 FINISH_REASONS = dict.fromkeys(
     (
@@ -301,125 +286,3 @@ def _unicode(text: str) -> str:
 def _plain(details: dict[str, Any]) -> dict[str, Any]:
     """Provider data as JSON values, so that it is the same after a trip through the log."""
     return msgspec.json.decode(msgspec.json.encode(details, enc_hook=str), type=dict[str, Any])
-
-
-class ThinkTags:
-    """Takes `<think>` blocks out of text that arrives in pieces: `feed` gives visible text,
-    `thinking` has the blocks.
-
-    Open-weight models write their reasoning into the text, in tags, and a stream cuts the text
-    anywhere, in the middle of a tag too. A block is recognised only at the head of the reply, where
-    such models put it: a tag further on is something that the model is writing about, and stays
-    text. The cuts make no difference to the result, and nothing but the tags and the space around
-    blocks is dropped.
-    """
-
-    def __init__(self) -> None:
-        self.thinking: list[str] = []
-        # The meaning of this text depends on the next piece.
-        self._held = ""
-        self._at_head = True
-
-    def feed(self, piece: str) -> str:
-        """The visible text that is certain after this piece."""
-        if not self._at_head:
-            return piece
-        self._held += piece
-        text = self._held.lstrip()
-        while text.startswith(OPEN) and CLOSE in text:
-            thought, _, self._held = text.removeprefix(OPEN).partition(CLOSE)
-            self.thinking.append(thought)
-            text = self._held.lstrip()
-        if text.startswith(OPEN) or OPEN.startswith(text):
-            # Inside a block, or nothing yet, or a tag that may still be completed.
-            return ""
-        return self._release()
-
-    def finish(self) -> str:
-        """The visible text that was held back. A block that was never closed is thinking."""
-        text = self._held.lstrip()
-        if text.startswith(OPEN):
-            self.thinking.append(text.removeprefix(OPEN))
-            self._held = ""
-        return self._release()
-
-    def _release(self) -> str:
-        self._at_head = False
-        text, self._held = self._held, ""
-        return text.lstrip() if self.thinking else text
-
-
-# errors -----------------------------------------------------------------------------------------
-
-SECRET = re.compile(
-    r"\b(?:sk|pk|rk|gsk|xai|hf|key)[-_][\w*.\-]{6,}|\bAIza[\w\-]{10,}|\bbearer\s+\S+", re.IGNORECASE
-)
-# Anything shorter is a placeholder, and would be found in ordinary words.
-SHORTEST_SECRET = 6
-LONGEST_TEXT = 500
-
-
-def as_model_error(error: Exception, name: str, secret: str = "") -> ModelError:
-    """The error of ours for one that a provider or its client library raised while `name` was
-    replying.
-    """
-    text = _error_text(error, secret)
-    status = error.status_code if isinstance(error, foreign_errors.ModelHTTPError) else None
-    where = f"{name} (HTTP {status})" if status else name
-    if isinstance(error, foreign_errors.ModelQuotaExceededError):
-        return ModelRefused(
-            f"{where} refused: {text}. The account is out of credit: top it up, then resume."
-        )
-    # A limit on tokens a minute is worded like an overflow, but passes with time.
-    if status not in PASSING_STATUS and _is_overflow(error, status, text):
-        return ContextOverflow(
-            f"{where} says that the request is too long: {text}. Nothing was lost; send a smaller "
-            "view, or set the model's window to what the provider allows.",
-            tokens=token_count(text),
-            limit=token_limit(text),
-        )
-    if isinstance(error, foreign_errors.ModelAuthenticationError):
-        return ModelRefused(
-            f"{where} refused the credentials: {text}. Check the API key and its permissions."
-        )
-    if isinstance(error, foreign_errors.ModelNotFoundError):
-        return ModelRefused(
-            f"{where} was not found: {text}. Check the model's name and the base URL."
-        )
-    if _is_rejection(error, status):
-        return ModelRefused(
-            f"{where} rejected the request: {text}. Sending it again unchanged will not help."
-        )
-    return ModelUnavailable(
-        f"{where} failed for now: {text}. Nothing was lost; try again, or resume later.",
-        retry_after=error.retry_after if isinstance(error, foreign_errors.ModelAPIError) else None,
-    )
-
-
-def _is_overflow(error: Exception, status: int | None, text: str) -> bool:
-    return (
-        isinstance(error, foreign_errors.ModelContextWindowExceededError)
-        or status == 413
-        or has_overflow_phrase(text)
-    )
-
-
-def _is_rejection(error: Exception, status: int | None) -> bool:
-    if status is not None:
-        return status < 500 and status not in PASSING_STATUS
-    rejections = (
-        foreign_errors.ModelRequestRejectedError
-        | foreign_errors.ContentFilterError
-        | foreign_errors.UserError
-    )
-    return isinstance(error, rejections)
-
-
-def _error_text(error: Exception, secret: str) -> str:
-    """The provider's error text, in one short line and without keys."""
-    body = getattr(error, "body", None)
-    text = message_in(body) or (str(body) if body else str(error)) or type(error).__name__
-    if len(secret) >= SHORTEST_SECRET:
-        text = text.replace(secret, "[key]")
-    text = " ".join(SECRET.sub("[key]", text).split())
-    return text[:LONGEST_TEXT].rstrip(". ")

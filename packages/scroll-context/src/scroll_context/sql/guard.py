@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from scroll_context.errors import KernelDied, QueryLimit, QueryRefused, StoreError
+from scroll_context.errors import KernelDied, QueryRefused
 from scroll_context.events import BOOKKEEPING, EVERYTHING, Grant, Kind
 from scroll_context.log import schema
-from scroll_context.log.columns import EventColumns
 from scroll_context.log.log import NEWEST_ERASURE
 from scroll_context.log.rows import IS_ERASED
 from scroll_context.sql.messages import (
@@ -34,30 +33,19 @@ from scroll_context.sql.messages import (
     SqlValue,
     from_wire,
 )
-from scroll_context.sql.statement import FUNCTIONS, RowEvents, rewrite
+from scroll_context.sql.refusals import refusal
+from scroll_context.sql.statement import COLUMNS, FUNCTIONS, RowEvents, rewrite
 from scroll_context.work import acquire
 
 if TYPE_CHECKING:
     from scroll_context.sql.process import SqlProcess
 
-COLUMNS = ("seq", *EventColumns._fields)
 MAX_SQL = 100_000
 """The longest query, in characters."""
 MAX_PARAMS = 16 << 20
 """The most that parameters may take together, in bytes."""
 GRACE = 0.5
 """Seconds after its deadline until a query is killed."""
-
-# Errors of a running query may hold values that it computed, so these texts replace them.
-_FIXED = {
-    "malformed JSON": "a value given to a JSON function is not JSON",
-    "JSON path": "a JSON path is malformed",
-    "bad JSON path": "a JSON path is malformed",
-    "integer overflow": "integer overflow",
-    "JSON cannot hold BLOB": "JSON cannot hold BLOB values",
-    "ESCAPE expression": "ESCAPE takes a single character",
-    "LIKE or GLOB pattern too complex": "a LIKE or GLOB pattern is too complex",
-}
 
 
 class SqlResult(msgspec.Struct, frozen=True):
@@ -129,7 +117,7 @@ class GuardedSql:
         except UnicodeEncodeError:
             raise QueryRefused("the query has a lone surrogate, which no stored text has") from None
         if answer.error:
-            raise self._refusal(answer)
+            raise refusal(answer, self.limits)
         return self._result(answer, events)
 
     def close(self) -> None:
@@ -263,67 +251,6 @@ class GuardedSql:
             f"only the first {count:,} rows are here ({total}):"
             f" the result is over {self.limits.result_bytes:,} bytes."
             " Select fewer columns, or substr(content, 1, 200)."
-        )
-
-    def _refusal(self, answer: SqlAnswer) -> QueryRefused | StoreError:
-        code = answer.code & 0xFF
-        text = answer.text
-        if answer.error == "time" or code == sqlite3.SQLITE_INTERRUPT:
-            return QueryLimit(
-                f"the query ran longer than {self.limits.seconds:g} s and was stopped. Narrow it: "
-                "filter by seq, session_id or step_index, or use ms.search to find the rows first."
-            )
-        if answer.error == "LongName":
-            return QueryLimit(text)
-        if answer.error == "killed":
-            return QueryLimit(
-                "the process that ran the query was ended by a limit on its time, memory or files. "
-                "Narrow the query."
-            )
-        if answer.error == "memory" or code == sqlite3.SQLITE_NOMEM:
-            megabytes = self.limits.memory_bytes >> 20
-            return QueryLimit(
-                f"the query needed more than {megabytes:,} MB of memory and was stopped. "
-                "Select fewer or shorter columns, or aggregate."
-            )
-        if code == sqlite3.SQLITE_TOOBIG:
-            return QueryLimit(
-                f"the query built a value over {self.limits.value_bytes:,} bytes and was stopped"
-            )
-        if code == sqlite3.SQLITE_FULL or answer.code == sqlite3.SQLITE_IOERR_WRITE:
-            megabytes = self.limits.file_bytes >> 20
-            return QueryLimit(
-                f"the query needed more than {megabytes:,} MB of temporary space and was stopped. "
-                "Sort, join or deduplicate fewer rows."
-            )
-        if code in (
-            sqlite3.SQLITE_CORRUPT,
-            sqlite3.SQLITE_IOERR,
-            sqlite3.SQLITE_NOTADB,
-            sqlite3.SQLITE_BUSY,
-        ):
-            return StoreError(
-                "the log could not be read; `scroll verify` tells whether it is damaged"
-            )
-        if answer.error == "open":
-            return StoreError(
-                "the log could not be opened for a query; "
-                "`scroll verify` tells whether it is damaged"
-            )
-        if "not authorized" in text or "prohibited" in text:
-            return QueryRefused(
-                f"not allowed here: {text}. You can SELECT from hist.conversation_history and "
-                "hist.events, with SQLite's string, date, JSON, aggregate and window functions "
-                "(not printf, randomblob or pragmas)."
-            )
-        if not answer.is_about_query:
-            text = next(
-                (fixed for start, fixed in _FIXED.items() if text.startswith(start)),
-                "the query failed on a value while it ran",
-            )
-        return QueryRefused(
-            f"{text}. Tables: hist.conversation_history and hist.events. "
-            f"Columns: {', '.join(COLUMNS)}"
         )
 
 

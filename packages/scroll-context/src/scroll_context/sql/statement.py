@@ -12,6 +12,10 @@ from collections.abc import Sequence
 from enum import Enum
 
 from scroll_context.errors import QueryRefused
+from scroll_context.log.columns import EventColumns
+
+COLUMNS = ("seq", *EventColumns._fields)
+"""The columns of both views."""
 
 FUNCTIONS = frozenset(
     """
