@@ -43,7 +43,6 @@ class CellRunner:
         self._host_names = host_names
         self._interrupts = interrupts
         self._loop: AbstractEventLoop | None = None
-        interrupts.protect(globals())
 
     def run(self, cell: int, source: str) -> tuple[CellError | None, NamesUsed]:
         """Execute `source`. Whatever it raises ends here, as a CellError."""

@@ -33,12 +33,11 @@ from select import POLLIN, poll
 from sys import _current_frames, _getframe
 from threading import Lock, get_ident, get_native_id
 from threading import enumerate as list_threads
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
 import msgspec
 
-from scroll_context.kernel import frames
 from scroll_context.kernel.frames import FrameReader, FrameTooLarge, encode_frame, send_bytes
 from scroll_context.kernel.protocol import (
     CallRefusal,
@@ -89,11 +88,10 @@ class Interrupts:
         self._main = get_ident()
         # It is always the same object, so that another handler can be recognised.
         self._handler = self._on_signal
-        self.protect(globals())
 
-    def protect(self, module_globals: dict[str, Any]) -> None:
-        """Never raise in functions of this module."""
-        self._ours.add(id(module_globals))
+    def protect(self, *modules: ModuleType) -> None:
+        """Never raise in functions of these modules."""
+        self._ours.update(id(vars(module)) for module in modules)
 
     def install(self) -> None:
         """Handle SIGINT and SIGXCPU. Called again before each cell: a cell may change this."""
@@ -211,8 +209,6 @@ class Channel:
         self._earlier_threads: frozenset[int] = frozenset()
         self._arrivals = poll()
         self._arrivals.register(sock.fileno(), POLLIN)
-        interrupts.protect(globals())
-        interrupts.protect(vars(frames))
 
     def send(self, message: WireMessage) -> None:
         self._send_frame(encode_frame(message))

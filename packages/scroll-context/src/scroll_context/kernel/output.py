@@ -42,7 +42,6 @@ class Output:
         self._writes = 0
         self._sent_at = 0.0
         self.limit = 0
-        interrupts.protect(globals())
 
     def begin_cell(self) -> None:
         with self._lock:

@@ -96,7 +96,6 @@ class Snapshots:
         self._sent: dict[str, _Sent] = {}
         # Names that cells have touched since the last save.
         self._touched: set[str] = set()
-        interrupts.protect(globals())
 
     def note_cell(self, names: Iterable[str]) -> None:
         """Remember which names a cell touched."""

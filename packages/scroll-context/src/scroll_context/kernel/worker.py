@@ -25,6 +25,7 @@ from scroll_context.errors import KernelUnavailable
 from scroll_context.jail.entry import enter
 from scroll_context.jail.linux import clean_environment, home_in
 from scroll_context.jail.spec import ALLOW_UNSANDBOXED, JailSpec, make_importable
+from scroll_context.kernel import cell, channel, frames, output, snapshot
 from scroll_context.kernel.cell import CellRunner
 from scroll_context.kernel.channel import Channel, Interrupts
 from scroll_context.kernel.describe import describe
@@ -51,6 +52,8 @@ from scroll_context.kernel.protocol import (
 from scroll_context.kernel.results import CellError, is_variable_name
 from scroll_context.kernel.snapshot import Snapshots
 
+# Interrupts are raised in none of these.
+_OWN_MODULES = (cell, channel, frames, output, snapshot, sys.modules[__name__])
 _NAMES = 20_000
 _REASON_CHARS = 65_536
 _RESERVE_BYTES = 8 << 20
@@ -66,7 +69,7 @@ def serve(sock: socket.socket, settings: bytes) -> None:
     if request.allow_unsandboxed:
         os.environ[ALLOW_UNSANDBOXED] = "1"
     interrupts = Interrupts()
-    interrupts.protect(globals())
+    interrupts.protect(*_OWN_MODULES)
     interrupts.install()
     channel = Channel(sock, interrupts)
     started_as = os.getpid()

@@ -46,13 +46,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def over(self, defaults: "Settings") -> "Settings":
         """These settings, with `defaults` where a field is not set."""
-        extra = {**defaults.extra, **self.extra}
-        return msgspec.structs.replace(defaults, **{**self.chosen(), "extra": extra})
-
-    def chosen(self) -> dict[str, Any]:
-        """The fields that are set."""
         fields = msgspec.structs.asdict(self)
-        return {name: value for name, value in fields.items() if value is not None}
+        chosen = {name: value for name, value in fields.items() if value is not None}
+        chosen["extra"] = {**defaults.extra, **self.extra}
+        return msgspec.structs.replace(defaults, **chosen)
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):

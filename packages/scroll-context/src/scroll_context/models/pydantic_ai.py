@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, cast
 
+import msgspec
 from pydantic_ai import exceptions as foreign_errors
 from pydantic_ai import messages as foreign
 from pydantic_ai.models import Model as ForeignModel
@@ -143,8 +144,9 @@ class ConnectedModel:
         return response
 
     def _foreign_settings(self, asked: Settings) -> ModelSettings:
-        chosen = asked.over(self._settings).chosen()
-        extra = chosen.pop("extra")
+        fields = msgspec.structs.asdict(asked.over(self._settings))
+        extra = fields.pop("extra")
+        chosen = {name: value for name, value in fields.items() if value is not None}
         settings: dict[str, Any] = {"max_retries": 0, **chosen}
         if self._model.system == "anthropic":
             # The mark covers the tools too, which come before.
