@@ -73,11 +73,8 @@ def filters_of(method: str, arguments: Mapping[str, Any], scope: Scope) -> Searc
         filters = SearchFilters.of(
             session_id=grant.session_id, task_id=grant.task_id, agent_id=grant.agent_id
         )
-    fields: dict[str, Any] = {}
-    for name in LABELS:
-        if name in values:
-            # A session named beside scope="session" is the one that is meant.
-            fields[name] = texts(values[name], name)
+    # A session named beside scope="session" is the one that is meant.
+    fields: dict[str, Any] = {name: texts(values[name], name) for name in LABELS if name in values}
     if "seq_range" in values:
         fields["seq_range"] = bounds(values["seq_range"])
     first = values.get("created_from", values.get("created_on"))

@@ -9,7 +9,7 @@ checks and the notes are those of `ms`. Calls and results are recorded like thos
 marked as echoes, so that a model never finds its own recalls.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from scroll_context.errors import BadInput
@@ -28,6 +28,8 @@ MAX_ROWS = 60
 
 RECALL_TOOLS = ("search", "grep", "expand", "outline")
 """The tools that hosts offer."""
+ALL_TOOLS = (*RECALL_TOOLS, "sql_query", "gist", "standing", "recall")
+"""Those, and the tools that only some contexts give to their model."""
 
 Scalar = str | int | float | bool | None
 _SHOWN = ("seq", "session_id", "role", "kind", "name", "created_at", "headline")
@@ -53,21 +55,13 @@ def recall_tools(
     ['search', 'grep', 'expand', 'outline']
     """
     offered = _RecallTools(memory, prefix)
-    methods: Mapping[str, Callable[..., dict[str, Any]]] = {
-        "search": offered.search,
-        "grep": offered.grep,
-        "expand": offered.expand,
-        "outline": offered.outline,
-        "sql_query": offered.sql_query,
-        "gist": offered.gist,
-        "standing": offered.standing,
-        "recall": offered.recall,
-    }
     tools: list[Tool[..., Any]] = []
     for name in names:
-        if name not in methods:
-            raise BadInput(f"there is no recall tool {name!r:.80}; there are {', '.join(methods)}")
-        recall_tool = tool(methods[name], name=f"{prefix}{name}")
+        if name not in ALL_TOOLS:
+            raise BadInput(
+                f"there is no recall tool {name!r:.80}; there are {', '.join(ALL_TOOLS)}"
+            )
+        recall_tool = tool(getattr(offered, name), name=f"{prefix}{name}")
         recall_tool.echo = True
         recall_tool.origin = _origin
         tools.append(recall_tool)
@@ -245,10 +239,7 @@ class _RecallTools:
         """
         answer = self._call("outline", created_from, created_to, query)
         note = answer["note"]
-        rows = []
-        for row in answer["rows"]:
-            if row["n"] > after:
-                rows.append(_outline_row(row))
+        rows = [_outline_row(row) for row in answer["rows"] if row["n"] > after]
         if len(rows) > MAX_ROWS:
             last = rows[MAX_ROWS - 1]["n"]
             note = f"only {MAX_ROWS} of {note}: continue with after={last}"

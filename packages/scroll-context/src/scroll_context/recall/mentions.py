@@ -11,6 +11,7 @@ import msgspec
 from scroll_context.errors import BadInput
 from scroll_context.events import Event
 from scroll_context.log.filters import NO_FILTERS, SearchFilters
+from scroll_context.log.readers import marked_pages
 from scroll_context.recall.arguments import text_of, texts, whole_number
 from scroll_context.recall.lookup import EXPAND_BYTES, row_bytes
 from scroll_context.recall.reader import Reader
@@ -160,11 +161,10 @@ class MentionMethods:
         groups: dict[str, list[_Mention]] = {}
         for mention in mentions:
             groups.setdefault(mention.session_id, []).append(mention)
-        rows = []
-        for session, group in groups.items():
-            head = {"n": numbers.get(session), "session_id": session}
-            rows.append(head | _counts(group))
-        return rows
+        return [
+            {"n": numbers.get(session), "session_id": session, **_counts(group)}
+            for session, group in groups.items()
+        ]
 
     def _terms(self, terms: list[str], filters: SearchFilters) -> Answer:
         """The first and the last mention of each term, the term that came first first."""
@@ -180,12 +180,11 @@ class MentionMethods:
             subject = subject_of(self._reader, term, filters)
             row: Row = {"term": term, "hits": len(subject.seqs)}
             if subject.seqs:
-                first, last = subject.seqs[0], subject.seqs[-1]
-                events = self._reader.log.get_many([first, last], self._reader.grant)
-                by_seq = {event.seq: event for event in events}
-                row |= self._mention("first", by_seq[first], term)
-                row |= self._mention("last", by_seq[last], term)
-                seqs += [first, last]
+                ends = [subject.seqs[0], subject.seqs[-1]]
+                first, last = self._reader.log.get_many(ends, self._reader.grant)
+                row |= self._mention("first", first, term)
+                row |= self._mention("last", last, term)
+                seqs += ends
             if not subject.seqs or subject.note.startswith("no event"):
                 notes.append(subject.note)
             rows.append(row)
@@ -206,9 +205,9 @@ class MentionMethods:
 
     def _mentions(self, seqs: tuple[int, ...]) -> list["_Mention"]:
         mentions = []
-        for at in range(0, len(seqs), 500):
+        for page, _ in marked_pages(seqs):
             check_work()
-            for event in self._reader.log.get_many(seqs[at : at + 500], self._reader.grant):
+            for event in self._reader.log.get_many(page, self._reader.grant):
                 mentions.append(
                     _Mention(event.seq, event.session_id, event.created_at, event.is_from_user)
                 )
