@@ -64,10 +64,10 @@ def project_of(folder: "str | os.PathLike[str]") -> Project:
     task = _task(main, known)
     own = [path for path, member in known.items() if member.task == task]
     new = [path for path in (main, os.path.realpath(folder)) if path not in known]
-    tasks = dict.fromkeys(task_of_path(path) for path in (*new, *own))
     # The folder may have replaced another project, which continues elsewhere.
-    others = {member.task for member in known.values()}
-    earlier = [name for name in tasks if name not in others and name != task]
+    others = {task, *(member.task for member in known.values())}
+    tasks = dict.fromkeys(map(task_of_path, (*new, *own)))
+    earlier = [name for name in tasks if name not in others]
     return Project(main, task, tuple(earlier[:_MOST_EARLIER]))
 
 

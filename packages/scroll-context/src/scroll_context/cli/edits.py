@@ -24,8 +24,10 @@ def edit_as_diff(call: str) -> str | None:
     if patch is not None and patch.startswith(_PATCH_BEGINS):
         return patch
     several = arguments.get("edits")
-    edits = several if isinstance(several, list) else [arguments]
-    lines = [line for edit in edits if isinstance(edit, dict) for line in _changes(edit)]
+    lines: list[str] = []
+    for edit in several if isinstance(several, list) else [arguments]:
+        if isinstance(edit, dict):
+            lines += _changes(edit)
     if not lines:
         return None
     name = _text(arguments, _FILE) or "file"
@@ -33,7 +35,8 @@ def edit_as_diff(call: str) -> str | None:
 
 
 def _changes(edit: dict[str, Any]) -> list[str]:
-    old, new = _text(edit, _OLD), _text(edit, _NEW)
+    old = _text(edit, _OLD)
+    new = _text(edit, _NEW)
     if old is None or new is None:
         return []
     lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="")
@@ -42,5 +45,8 @@ def _changes(edit: dict[str, Any]) -> list[str]:
 
 
 def _text(arguments: dict[str, Any], names: tuple[str, ...]) -> str | None:
-    values = (arguments.get(name) for name in names)
-    return next((value for value in values if isinstance(value, str)), None)
+    for name in names:
+        value = arguments.get(name)
+        if isinstance(value, str):
+            return value
+    return None

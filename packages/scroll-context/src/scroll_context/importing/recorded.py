@@ -15,6 +15,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from scroll_context.contents import media_of
 from scroll_context.errors import PayloadDamaged, PayloadMissing
@@ -103,19 +104,18 @@ class _RecordedMessages:
     def _add(self, event: Event) -> None:
         if event.kind == Kind.TOOL_RESULT:
             self._results.add(event.tool_call_id)
-        calls = event.metadata.get("tool_calls")
-        for call in calls if isinstance(calls, list) else ():
+        for call in _listed(event, "tool_calls"):
             self._calls.add(str(call.get("id", "")))
-        if event.role == "assistant" and event.metadata.get(Origin.HOST):
-            self._replies.add(str(event.metadata[Origin.HOST]))
+        host_id = event.metadata.get(Origin.HOST)
+        if event.role == "assistant" and host_id:
+            self._replies.add(str(host_id))
         self.texts.update(set(self._texts(event)))
 
     def _texts(self, event: Event) -> Iterator[str]:
         """The identities of an event's text, of the blocks that it consists of, and of media."""
         if event.content:
             yield text_id(self._log.text_or_preview(event))
-        thinking = event.metadata.get("thinking")
-        for block in thinking if isinstance(thinking, list) else ():
+        for block in _listed(event, "thinking"):
             yield text_id(str(block.get("text", "")))
         for text in _TEXT_IN_SHAPE.findall(self._shape(event)):
             yield text_id(json.loads(text, strict=False))
@@ -136,8 +136,15 @@ class _RecordedMessages:
             return ""
 
 
+def _listed(event: Event, name: str) -> list[dict[str, Any]]:
+    """The objects in a list of the metadata."""
+    values = event.metadata.get(name)
+    return values if isinstance(values, list) else []
+
+
 def _parent(fork: Event) -> tuple[str, int | None]:
-    session_id, at = fork.metadata.get("session_id"), fork.metadata.get("at_seq")
+    session_id = fork.metadata.get("session_id")
+    at = fork.metadata.get("at_seq")
     if isinstance(session_id, str) and isinstance(at, int) and at < fork.seq:
         return session_id, at
     return "", None

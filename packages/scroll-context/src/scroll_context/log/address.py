@@ -45,8 +45,8 @@ def printable_place(place: object) -> str:
         return str(place)
     parts = split_address(place)
     user, at, host = parts.netloc.rpartition("@")
-    user_name = user.partition(":")[0]
-    pairs = [(name, value) for name, value in parse_qsl(parts.query) if name not in SECRETS]
+    user_name, _, _password = user.partition(":")
+    pairs = [pair for pair in parse_qsl(parts.query) if pair[0] not in SECRETS]
     query = urlencode(pairs, safe="/:")
     return f"{parts.scheme}://{user_name}{at}{host}{parts.path}?{query}"
 
@@ -54,6 +54,8 @@ def printable_place(place: object) -> str:
 def has_password(address: str) -> bool:
     """Whether an address holds a secret."""
     parts = split_address(address)
-    user = parts.netloc.rpartition("@")[0]
-    secrets = [value for name, value in parse_qsl(parts.query) if name in SECRETS and value]
-    return bool(secrets or user.partition(":")[2])
+    if any(name in SECRETS and value for name, value in parse_qsl(parts.query)):
+        return True
+    user, _, _host = parts.netloc.rpartition("@")
+    _user_name, _, password = user.partition(":")
+    return bool(password)

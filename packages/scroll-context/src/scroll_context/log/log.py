@@ -191,16 +191,18 @@ class EventLog:
         """The event that was recorded under a source key."""
         return next(iter(self._select("source_key = ?", [source_key])), None)
 
-    def span(self, lo: int, hi: int, grant: Grant = EVERYTHING) -> list[Event]:
-        """The events with lo <= seq <= hi."""
-        return list(self.iterate(after=lo - 1, until=hi, grant=grant))
+    def span(self, first: int, last: int, grant: Grant = EVERYTHING) -> list[Event]:
+        """The events from one seq to another, both included."""
+        events = self.iterate(after=first - 1, until=last, grant=grant)
+        return list(events)
 
     def tail(
         self, count: int, *, grant: Grant = EVERYTHING, **fields: Unpack[FilterFields]
     ) -> list[Event]:
         """The newest `count` events that match, oldest first."""
         where, values = conditions(grant, SearchFilters.of(**fields))
-        return list(reversed(self._select(f"{where} ORDER BY seq DESC LIMIT ?", [*values, count])))
+        newest_first = self._select(f"{where} ORDER BY seq DESC LIMIT ?", [*values, count])
+        return newest_first[::-1]
 
     def iterate(
         self,

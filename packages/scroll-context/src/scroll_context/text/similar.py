@@ -102,13 +102,15 @@ class Repeats:
         near: list[_Text] = []
         for length in (place - 1, place, place + 1):
             near += self._by_length.get(length, ())
-        if near:
-            middle = len(text) // 2
-            begin, inside, end = text[:GLANCE], text[middle : middle + GLANCE], text[-GLANCE:]
-            for other in near:
-                theirs = other.text
-                if (begin in theirs or inside in theirs or end in theirs) and new.repeats(other):
-                    return True
+        middle = len(text) // 2
+        begin = text[:GLANCE]
+        inside = text[middle : middle + GLANCE]
+        end = text[-GLANCE:]
+        for other in near:
+            theirs = other.text
+            is_candidate = begin in theirs or inside in theirs or end in theirs
+            if is_candidate and new.repeats(other):
+                return True
         self._by_length.setdefault(place, []).append(new)
         return False
 

@@ -123,11 +123,12 @@ def by_subject(items: Iterable[tuple[int, Statement]]) -> list[list[Standing]]:
             overlap = _overlap(subject, subjects[other])
             if overlap < RELATED_SUBJECT:
                 continue
-            old, new = group_of[other], group_of[number]
-            group_of = [new if group == old else group for group in group_of]
-            texts = listed[other][1].text, listed[number][1].text
-            if overlap >= SAME_SUBJECT or _conflict(*texts):
-                replaced_by[other] = listed[number][0]
+            joined = group_of[other]
+            group_of = [group_of[number] if group == joined else group for group in group_of]
+            _, earlier = listed[other]
+            seq, later = listed[number]
+            if overlap >= SAME_SUBJECT or _conflict(earlier.text, later.text):
+                replaced_by[other] = seq
         for word in subject:
             by_word.setdefault(word, []).append(number)
     groups: dict[int, list[Standing]] = {}

@@ -54,7 +54,8 @@ class _Word(msgspec.Struct, frozen=True):
         """Whether a text, by its stems and without case, has the word in another form."""
         if not self.stems and not self.runs:
             return False
-        return (not self.stems or self.stems in stems) and all(run in folded for run in self.runs)
+        has_stems = self.stems in stems
+        return has_stems and all(run in folded for run in self.runs)
 
 
 class Needles:
