@@ -14,6 +14,7 @@ from scroll_context.messages import Media
 
 IMAGE_TOKENS = 1_600
 """The most that an image costs, and what one costs whose size is not known."""
+LEAST_IMAGE_TOKENS = 85
 FILE_TOKENS = 3_000
 """The assumed cost of a file that is not text. The provider's count corrects it."""
 
@@ -25,8 +26,13 @@ def media_tokens(media_type: str, size: int, width: int = 0, height: int = 0) ->
     same for large images and to less for small ones.
     """
     if media_type.startswith("image/"):
-        return min(IMAGE_TOKENS, max(85, width * height // 750)) if width else IMAGE_TOKENS
-    return size * 2 // 7 if media_type.startswith("text/") else FILE_TOKENS
+        if not width:
+            return IMAGE_TOKENS
+        by_pixels = max(LEAST_IMAGE_TOKENS, width * height // 750)
+        return min(IMAGE_TOKENS, by_pixels)
+    if media_type.startswith("text/"):
+        return size * 2 // 7
+    return FILE_TOKENS
 
 
 def facts_of(media: Media) -> MediaFacts:

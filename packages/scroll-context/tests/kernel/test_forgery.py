@@ -19,7 +19,6 @@ from scroll_context.jail.spec import JailLimits
 from scroll_context.kernel.frames import MAX_FRAME, encode_frame
 from scroll_context.kernel.kernel import Kernel, KernelOptions
 from scroll_context.kernel.protocol import (
-    Blob,
     CallRequest,
     Done,
     Facts,
@@ -29,6 +28,7 @@ from scroll_context.kernel.protocol import (
     Printed,
     Saved,
     SavedValue,
+    SavePiece,
 )
 from scroll_context.kernel.results import MemoryBlobs
 from wire_values import to_host
@@ -41,7 +41,7 @@ FORGERIES = {
     "empty frame": b"\x00\x00\x00\x00",
     "an answer to nothing": encode_frame(Saved(("x",), ())),
     "facts": encode_frame(Facts(())),
-    "a blob": encode_frame(Blob(b"x")),
+    "a piece of a pickle": encode_frame(SavePiece(b"x")),
     "kept": encode_frame(SavedValue(("x",), "int", True, 1, "", "")),
     "loaded": encode_frame(Loaded("")),
     "prepared": encode_frame(Prepared()),
@@ -169,7 +169,7 @@ def test_a_flood_of_calls_without_reading_the_answers(make_kernel) -> None:
     kernel.execute(
         "import struct\n"
         "def call(i):\n"
-        "    body = b'\\x94\\xa4call\\xce' + struct.pack('>I', 70_000 + i) + b'\\xa3big\\x92\\x90\\x80'\n"
+        "    body = b'\\x94\\xabcallrequest\\xce' + struct.pack('>I', 70_000 + i) + b'\\xa3big\\x92\\x90\\x80'\n"
         "    send(struct.pack('>I', len(body)) + body)"
     )
     tracemalloc.start()
@@ -195,7 +195,7 @@ def test_a_small_frame_cannot_become_a_large_value(make_kernel) -> None:
     kernel.execute(
         "import struct\n"
         f"count = {items}\n"
-        "head = b'\\x94\\xa4call\\x07\\xa4echo\\x92\\x91\\xdd' + struct.pack('>I', count)\n"
+        "head = b'\\x94\\xabcallrequest\\x07\\xa4echo\\x92\\x91\\xdd' + struct.pack('>I', count)\n"
         "body = head + b'\\x90' * count + b'\\x80'"
     )
     tracemalloc.start()
@@ -223,7 +223,7 @@ def test_keys_that_all_have_one_hash_do_not_keep_the_host_busy(make_kernel, keys
     made = kernel.execute(
         "import struct\n"
         f"entries = b''.join({KEYS[keys]} + b'\\xc0' for i in range(1, 30_001))\n"
-        "body = b'\\x94\\xa4call\\x07\\xa4echo\\x92\\x91\\xdf' + struct.pack('>I', 30_000) + entries + b'\\x80'"
+        "body = b'\\x94\\xabcallrequest\\x07\\xa4echo\\x92\\x91\\xdf' + struct.pack('>I', 30_000) + entries + b'\\x80'"
     )
     assert made.ended == "ok", made
     begun = time.process_time()
@@ -239,7 +239,7 @@ SAVES = {
         SavedValue(tuple(f"n{i}_{j}" for j in range(1000)), "int", True, 1, "", "")
         for i in range(30)
     ],
-    "a value without a name": [Blob(b"x" * 2000), SavedValue((), "int", True, 1, "", "")],
+    "a value without a name": [SavePiece(b"x" * 2000), SavedValue((), "int", True, 1, "", "")],
     "another answer": [Facts(())],
 }
 
@@ -271,7 +271,7 @@ def test_a_save_cannot_fill_the_store_beyond_what_fits_into_its_memory(make_kern
     kernel = make_kernel(blobs=blobs, limits=JailLimits(memory_bytes=256 << 20))
     kernel.execute(FORGE)
     piece, kept = (
-        encode_frame(Blob(b"x" * (16 << 20))),
+        encode_frame(SavePiece(b"x" * (16 << 20))),
         encode_frame(SavedValue(("a",), "bytes", True, 1, "", "")),
     )
     kernel.execute(

@@ -394,12 +394,15 @@ class Story:
 
 def without_eviction(events: list[Event], store: Store) -> tuple[list[int], list[int]]:
     """Tokens of each request, had nothing left the view; then the same with tool results in it."""
-    view, system, tools, results = WorkingView(), "", "", 0
+    view = WorkingView()
+    system = tools = ""
+    results = 0
     sizes: list[int] = []
     bulk: list[int] = []
     for event in events:
         if event.kind == Kind.SESSION and "tools" in event.metadata:
-            system, tools = store.log.text(event), canonical(event.metadata["tools"]).decode()
+            system = store.log.text(event)
+            tools = canonical(event.metadata["tools"]).decode()
         elif event.kind == Kind.TOOL_RESULT:
             results += quarter_of_characters(store.log.text(event))
         elif event.kind == Kind.REQUEST:

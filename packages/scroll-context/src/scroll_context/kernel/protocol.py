@@ -19,7 +19,7 @@ Reason = Annotated[str, Meta(max_length=64)]
 Names = Annotated[tuple[Name, ...], Meta(max_length=20_000)]
 
 
-class WireMessage(msgspec.Struct, frozen=True, array_like=True):
+class WireMessage(msgspec.Struct, frozen=True, array_like=True, tag=str.lower):
     """The common form: a msgpack array that starts with the name of the message."""
 
 
@@ -48,21 +48,21 @@ class Prelude(msgspec.Struct, frozen=True):
     exports: tuple[str, ...] = ()
 
 
-class Prepare(WireMessage, frozen=True, tag="setup"):
+class Prepare(WireMessage, frozen=True):
     preludes: tuple[Prelude, ...]
     output_bytes: int
 
 
-class Execute(WireMessage, frozen=True, tag="execute"):
+class Execute(WireMessage, frozen=True):
     cell: int
     source: str
 
 
-class Describe(WireMessage, frozen=True, tag="describe"):
+class Describe(WireMessage, frozen=True):
     """Asks for the facts about every variable."""
 
 
-class Save(WireMessage, frozen=True, tag="save"):
+class Save(WireMessage, frozen=True):
     full: bool
     # Send everything, because the host could not store the previous save.
     again: bool
@@ -70,25 +70,25 @@ class Save(WireMessage, frozen=True, tag="save"):
     blob_bytes: int
 
 
-class LoadPiece(WireMessage, frozen=True, tag="piece"):
+class LoadPiece(WireMessage, frozen=True):
     """A piece of a pickle; the next Load names its variables."""
 
     piece: bytes
 
 
-class Load(WireMessage, frozen=True, tag="load"):
+class Load(WireMessage, frozen=True):
     """Binds a value to all `names`: a module, or the value of the pieces before."""
 
     names: tuple[str, ...]
     module: str
 
 
-class CallReply(WireMessage, frozen=True, tag="reply"):
+class CallReply(WireMessage, frozen=True):
     id: int
     value: Any
 
 
-class CallRefusal(WireMessage, frozen=True, tag="refusal"):
+class CallRefusal(WireMessage, frozen=True):
     """The answer to a call that failed: `kind` names a built-in exception if one fits."""
 
     id: int
@@ -102,26 +102,26 @@ ToWorker = Prepare | Execute | Describe | Save | LoadPiece | Load | CallReply | 
 # The messages of the worker.
 
 
-class Ready(WireMessage, frozen=True, tag="ready"):
+class Ready(WireMessage, frozen=True):
     enforcement: Enforcement
     python: Name
 
 
-class Failed(WireMessage, frozen=True, tag="failed"):
+class Failed(WireMessage, frozen=True):
     """The jail could not be built, or a prelude did not run: no cell will."""
 
     text: Text
 
 
-class Prepared(WireMessage, frozen=True, tag="prepared"):
+class Prepared(WireMessage, frozen=True):
     """The answer to Prepare."""
 
 
-class Printed(WireMessage, frozen=True, tag="printed"):
+class Printed(WireMessage, frozen=True):
     data: bytes
 
 
-class CallRequest(WireMessage, frozen=True, tag="call"):
+class CallRequest(WireMessage, frozen=True):
     id: Annotated[int, Meta(ge=1, lt=1 << 53)]
     capability: Name
     # A list of the positional and the keyword arguments.
@@ -132,7 +132,7 @@ class CallRequest(WireMessage, frozen=True, tag="call"):
     """The line of the cell that made the call, for display; 0 for a call of a thread."""
 
 
-class Done(WireMessage, frozen=True, tag="done"):
+class Done(WireMessage, frozen=True):
     """The end of a cell."""
 
     cell: int
@@ -144,18 +144,18 @@ class Done(WireMessage, frozen=True, tag="done"):
     rebound: Names = ()
 
 
-class Facts(WireMessage, frozen=True, tag="facts"):
+class Facts(WireMessage, frozen=True):
     variables: Annotated[tuple[Variable, ...], Meta(max_length=20_000)]
 
 
-class Blob(WireMessage, frozen=True, tag="blob"):
+class SavePiece(WireMessage, frozen=True):
     """A piece of the pickle that is being saved; the next SavedValue names its variables."""
 
     piece: bytes
 
 
-class SavedValue(WireMessage, frozen=True, tag="kept"):
-    """One value that a save examined. Blobs before it have the pickle, if it `changed`."""
+class SavedValue(WireMessage, frozen=True):
+    """One value that a save examined. Pieces before it have the pickle, if it `changed`."""
 
     names: Names
     label: Name
@@ -167,7 +167,7 @@ class SavedValue(WireMessage, frozen=True, tag="kept"):
     reason: Reason
 
 
-class Saved(WireMessage, frozen=True, tag="saved"):
+class Saved(WireMessage, frozen=True):
     """The end of a save."""
 
     # Every existing variable, in order.
@@ -176,7 +176,7 @@ class Saved(WireMessage, frozen=True, tag="saved"):
     unchecked: Names
 
 
-class Loaded(WireMessage, frozen=True, tag="loaded"):
+class Loaded(WireMessage, frozen=True):
     """The answer to a Load."""
 
     # Why it could not be restored; "" when it was.
@@ -191,7 +191,7 @@ ToHost = (
     | CallRequest
     | Done
     | Facts
-    | Blob
+    | SavePiece
     | SavedValue
     | Saved
     | Loaded

@@ -9,7 +9,7 @@ from typing import Any
 
 from scroll_context.contents import SnapshotVariable
 from scroll_context.errors import KernelDied, KernelUnavailable
-from scroll_context.kernel.protocol import Blob, Load, Loaded, LoadPiece, SavedValue
+from scroll_context.kernel.protocol import Load, Loaded, LoadPiece, SavedValue, SavePiece
 from scroll_context.kernel.results import (
     BlobStore,
     Loss,
@@ -45,7 +45,7 @@ class SavedPieces:
 
     def take(self, message: Any) -> None:
         """One message of a save. Raises KernelDied on what does not belong to one."""
-        if isinstance(message, Blob):
+        if isinstance(message, SavePiece):
             self._data += message.piece
             self._left -= len(message.piece)
             if len(self._data) > self._limit or self._left < 0:

@@ -34,7 +34,7 @@ from scroll_context.kernel.describe import (
     type_mro,
     type_name,
 )
-from scroll_context.kernel.protocol import Blob, Loaded, SavedValue, WireMessage
+from scroll_context.kernel.protocol import Loaded, SavedValue, SavePiece, WireMessage
 
 _CachedFunction = type(lru_cache(lambda: None))
 _PIECE = 4 << 20
@@ -163,7 +163,7 @@ class Snapshots:
         data, module, reason = pickle
         if changed and not reason:
             for start in range(0, len(data), _PIECE):
-                send(Blob(data[start : start + _PIECE]))
+                send(SavePiece(data[start : start + _PIECE]))
         send(SavedValue(group, type_label(type(value)), changed, len(data), module, reason))
 
     def _pickle(self, value: Any, limit: int) -> _Pickle:

@@ -65,26 +65,34 @@ def signature_of(
     """The signature that a tool's schemas describe, and the names of arguments that had to be
     changed for Python.
     """
-    properties, demanded = _properties(schema), schema.get("required")
-    required = [name for name in properties if isinstance(demanded, list) and name in demanded]
+    properties = _properties(schema)
+    demanded = schema.get("required")
+    if not isinstance(demanded, list):
+        demanded = []
     aliases: dict[str, str] = {}
-    parameters: list[inspect.Parameter] = []
-    for name in [*required, *(name for name in properties if name not in required)]:
-        spelt = identifier(name, taken=[parameter.name for parameter in parameters])
+    parameters: dict[str, inspect.Parameter] = {}
+    # Those with a default come last, as in Python.
+    for name in sorted(properties, key=lambda name: name not in demanded):
+        spelt = identifier(name, taken=parameters)
         if spelt != name:
             aliases[name] = spelt
         default = inspect.Parameter.empty
-        if name not in required:
+        if name not in demanded:
             default = properties[name].get("default", ...)
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        annotation = annotation_of(properties[name], _defined(schema))
-        parameters.append(inspect.Parameter(spelt, kind, default=default, annotation=annotation))
-    result: Any = Any
-    if returned is not None:
-        wrapper = wrapper_of(returned)
-        unwrapped_schema = _properties(returned)[wrapper] if wrapper else returned
-        result = annotation_of(unwrapped_schema, _defined(returned))
-    return inspect.Signature(parameters, return_annotation=result), aliases
+        parameters[spelt] = inspect.Parameter(
+            spelt,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=default,
+            annotation=annotation_of(properties[name], _defined(schema)),
+        )
+    result = Any if returned is None else _result_annotation(returned)
+    return inspect.Signature(list(parameters.values()), return_annotation=result), aliases
+
+
+def _result_annotation(returned: dict[str, Any]) -> Any:
+    wrapper = wrapper_of(returned)
+    schema = _properties(returned)[wrapper] if wrapper else returned
+    return annotation_of(schema, _defined(returned))
 
 
 def annotation_of(schema: dict[str, Any], defined: dict[str, Any], depth: int = 0) -> Any:
