@@ -2,16 +2,18 @@
 same on replay.
 """
 
+import time
 from pathlib import Path
 
 import msgspec
 
 from scroll_context.agent.agent import Agent
 from scroll_context.contents import EarlierWork
-from scroll_context.events import EVERYTHING, Draft, Kind
+from scroll_context.events import EVERYTHING, Draft, Grant, Kind
 from scroll_context.messages import canonical
 from scroll_context.models import ScriptedModel
-from scroll_context.session.earlier_work import earlier_work
+from scroll_context.search.indexer import MANY
+from scroll_context.session.earlier_work import earlier_work, note_sessions
 from scroll_context.session.explain import explain
 from scroll_context.session.options import SessionOptions
 from scroll_context.session.session import Session
@@ -209,9 +211,7 @@ def test_a_topic_stays_until_the_sessions_have_grown_by_a_tenth(store: Store) ->
     earlier(store)
     [file] = notes_of(store)
     # 240 turns were counted, the oldest topics first: so the topic of s19 is the last to be renewed.
-    marked = msgspec.msgpack.decode(file.read_bytes())
-    marked[2]["s19"][4][1] = ["a marked term", "another"]
-    file.write_bytes(msgspec.msgpack.encode(marked))
+    mark(file, "s19")
 
     def is_marked() -> bool:
         work = earlier_work(store.log, EVERYTHING, "now", BUDGET, index=store.index)
@@ -236,6 +236,52 @@ def test_the_oldest_topics_are_renewed_with_every_new_session(store: Store) -> N
     after = msgspec.msgpack.decode(file.read_bytes())[2]
     renewed = [name for name in before if before[name][4] != after[name][4]]
     assert renewed == [*(f"s{n}" for n in range(5)), *(f"s{n}" for n in range(36, 40))]
+
+
+def test_notes_on_everything_serve_a_narrower_reach(store: Store) -> None:
+    for n, subject in enumerate(SUBJECTS):
+        talk(store, f"s{n}", subject, agent="a")
+    store.index.catch_up()
+    note_sessions(store.log, store.index)
+    [everything] = notes_of(store)
+    mark(everything, "s1")
+    reach = Grant(agent_id="a")
+    alike = earlier_work(store.log, reach, "now", BUDGET, index=store.index)
+    assert "a marked term" in repr(alike.topics)
+    # It has no file of its own yet, because nothing had to be read.
+    assert notes_of(store) == [everything]
+    talk(store, "other", "somebody's secret garden", agent="b")
+    talk(store, "s1", "croissants", turns=3, agent="b")
+    note_sessions(store.log, store.index)
+    mark(everything, "s2")
+    apart = earlier_work(store.log, reach, "now", BUDGET, index=store.index)
+    assert apart == earlier_work(store.log, reach, "now", BUDGET)
+    assert "marked" not in repr(apart) and "croissants" not in repr(apart)
+
+
+def mark(file: Path, session: str) -> None:
+    """Put a term that nobody wrote into the notes on a session."""
+    notes = msgspec.msgpack.decode(file.read_bytes())
+    notes[2][session][4][1] = ["a marked term", "another"]
+    file.write_bytes(msgspec.msgpack.encode(notes))
+
+
+def test_notes_are_made_in_the_background_after_many_events_were_indexed(store: Store) -> None:
+    talk(store, "s0", "the heat equation")
+    with Session.open(store, session_id="now", options=SessionOptions(reach="all")) as session:
+        session.say("Good morning.")
+        session.view("Be brief.")
+        for file in (*notes_of(store), *counts_of(store)):
+            file.unlink()
+        for n in range(MANY // 24 + 1):
+            talk(store, f"import-{n}", SUBJECTS[n % 4])
+        store.index.search("dividends")
+        deadline = time.monotonic() + 30
+        while not (notes_of(store) and counts_of(store)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert notes_of(store) and counts_of(store)
+    notes = msgspec.msgpack.decode(notes_of(store)[0].read_bytes())
+    assert len(notes[2]) == MANY // 24 + 3
 
 
 def test_nothing_of_an_erased_event_is_left_in_notes(store: Store) -> None:

@@ -42,6 +42,12 @@ def test_a_file_becomes_events_that_can_be_found(scroll: Any, folder: Path, trip
     assert first.content.startswith("I want to take my sister Nadia")
 
 
+def test_an_import_leaves_notes_on_its_sessions(scroll: Any, folder: Path, trip: Path) -> None:
+    assert scroll("import", trip).exit_code == 0
+    names = [file.name.partition("-")[0] for file in (folder / "index").glob("v*/*-*")]
+    assert "earlier" in names
+
+
 def test_a_second_run_adds_nothing(scroll: Any, folder: Path, trip: Path) -> None:
     scroll("import", trip)
     before = contents(folder)

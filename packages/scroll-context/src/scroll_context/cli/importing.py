@@ -221,6 +221,7 @@ def _target(place: Place, lock_timeout: float) -> Iterator["Callable[[], Store]"
 
     At the end, imported events are indexed, so that the first search need not wait for that.
     """
+    from scroll_context.session.earlier_work import note_sessions
     from scroll_context.store import Store
 
     with contextlib.ExitStack() as stack:
@@ -236,6 +237,8 @@ def _target(place: Place, lock_timeout: float) -> Iterator["Callable[[], Store]"
             try:
                 with progress("indexing") as bar:
                     opened().index.catch_up(progress=bar)
+                # The first request of the next session would take seconds to read a long history.
+                note_sessions(opened().log, opened().index)
             except IndexUnavailable as error:
                 note(f"{error} Everything was imported; the next search tries again.")
 

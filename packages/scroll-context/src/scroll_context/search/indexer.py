@@ -17,6 +17,7 @@ payload or a slow merge cannot hold it longer.
 
 import contextlib
 import functools
+import math
 import os
 import re
 import shutil
@@ -39,6 +40,7 @@ from scroll_context.log.payloads import PayloadStore
 from scroll_context.search import documents
 from scroll_context.search.engine import check_files, open_engine, version_folder, watermark
 from scroll_context.search.turns import Turns
+from scroll_context.work import Work
 
 # The indexer commits at the latest after this many events, or characters of text.
 BATCH_EVENTS = 50_000
@@ -118,6 +120,11 @@ class Indexer:
         self._hurry = threading.Event()
         self._progress = threading.Condition()
         self._thread: threading.Thread | None = None
+        # Work to be done in the thread whenever many events were indexed, by name.
+        self.after_many: dict[str, Callable[[], None]] = {}
+        # Events that were indexed since.
+        self._indexed = 0
+        self._work = Work(math.inf)
 
     # Paths are made when they are needed: opening a store needs none of them.
 
@@ -263,8 +270,21 @@ class Indexer:
                 self.trouble = str(error)
                 self._failures += 1
             self._notify_waiting()
+            self._do_after_many()
             if not self._stopped.is_set():
                 self._hurry.wait(PAUSE)
+
+    def _do_after_many(self) -> None:
+        """Do the work that follows an import or a new index. Closing the store ends it."""
+        if self._indexed < MANY:
+            return
+        self._indexed = 0
+        with self._work.in_this_thread():
+            for task in list(self.after_many.values()):
+                # Whoever needs the result makes it again.
+                with contextlib.suppress(ScrollError):
+                    self._work.check()
+                    task()
 
     def _notify_waiting(self) -> None:
         with self._progress:
@@ -300,6 +320,7 @@ class Indexer:
         # Under the lock, so that no thread is started afterwards.
         with self._progress:
             self._stopped.set()
+        self._work.stop()
 
     def close(self) -> None:
         """Stop the thread and every running catch-up, wait for them and for merges, and let go of
@@ -368,12 +389,14 @@ class Indexer:
         with self._writer(index, threads) as writer:
             upto = start
             while upto < target and not self._stopped.is_set() and not _is_past(deadline):
-                upto = self._write_batch(writer, upto, target, deadline, progress)
+                before = upto
+                upto = self._write_batch(writer, before, target, deadline, progress)
                 if self._stopped.is_set() and self._commit is None:
                     # The callback that got the progress has closed the store.
                     break
                 self._make_private()
                 self._open(_stamp(self._meta) or (0, 0)).current_until = upto
+                self._indexed += upto - before
                 if progress is not None:
                     progress(upto, target)
         return upto >= target

@@ -318,6 +318,12 @@ class SearchIndex:
         """Data that was stored under a name; None if there is none, as after an erasure."""
         return self._indexer.notes(name)
 
+    def after_many(self, name: str, task: Callable[[], None]) -> None:
+        """Do a task in the background whenever many events were indexed, as after an import or an
+        erasure. It replaces a task of the same name.
+        """
+        self._indexer.after_many[name] = task
+
     def keep_notes(self, name: str, data: bytes, is_valid: Callable[[], bool]) -> bool:
         """Store data beside the index that was made from the log and can be made again, if it is
         still valid.

@@ -17,7 +17,7 @@ from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import UNSEARCHABLE, Event, Excerpt, Grant, Kind, Scope
 from scroll_context.models import Model
 from scroll_context.plugins import entry_points
-from scroll_context.session.earlier_work import earlier_work
+from scroll_context.session.earlier_work import earlier_work, note_sessions
 from scroll_context.store import Store
 from scroll_context.view.eviction import Budget, plan_eviction, prepare_ahead
 from scroll_context.view.passage import HELD_CHARS
@@ -136,6 +136,11 @@ class WindowedContext:
         earlier = earlier_work(
             store.log, session.grant, session.scope.session_id, budget, index=store.index
         )
+        grant = session.grant
+        if grant.session_id is None:
+            store.index.after_many(
+                f"notes for {grant!r}", lambda: note_sessions(store.log, store.index, grant)
+            )
         if earlier != EarlierWork():
             session.record(Kind.SESSION, content=earlier.summary(), metadata=earlier.metadata())
 

@@ -16,7 +16,7 @@ Without notes all topics are chosen again.
 """
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from operator import itemgetter
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.contents import EarlierWork, Topic
-from scroll_context.events import Event, Grant
+from scroll_context.events import EVERYTHING, Event, Grant
 from scroll_context.log.log import EventLog, SessionInfo
 from scroll_context.search.search import SearchIndex
 from scroll_context.text.dates import misdated
@@ -40,6 +40,7 @@ from scroll_context.text.terms import (
 from scroll_context.view.eviction import Budget
 from scroll_context.view.index import outline
 from scroll_context.view.standing import chosen_statements, standing_limit
+from scroll_context.work import check as check_work
 
 # Events of the newest sessions that are read.
 MOST_EVENTS = 40_000
@@ -140,6 +141,15 @@ def earlier_work(
     return EarlierWork(outline(topics, room) if topics else (), standing, unlisted)
 
 
+def note_sessions(log: EventLog, index: SearchIndex, grant: Grant = EVERYTHING) -> None:
+    """Make the notes on all sessions within a grant, so that no request has to.
+
+    Notes on everything serve any other grant that has none of its own.
+    """
+    _, newest = _split(log.sessions(grant), MOST_EVENTS)
+    _SessionReader(log, grant, newest, index)
+
+
 def _split(
     sessions: Sequence[SessionInfo], most_events: int
 ) -> tuple[Sequence[SessionInfo], Sequence[SessionInfo]]:
@@ -167,9 +177,7 @@ class _SessionReader:
         self._grant = grant
         self._index = index
         self._erased = log.newest_erasure()
-        self._name = hashlib.sha256(repr(grant).encode()).hexdigest()[:16]
-        file = self._stored("earlier", _NotesFile)
-        stored = file.sessions if file is not None else {}
+        stored = self._stored_notes({info.session_id for info in sessions})
         chains = log.column("chain", [info.last_seq for info in sessions])
         self._notes: dict[str, _Notes] = {}
         # The counts of sessions that were read now.
@@ -184,6 +192,7 @@ class _SessionReader:
                 changed.append((info, last))
         turns = self._turns([info for info, _ in changed])
         for info, last in changed:
+            check_work()
             texts = _counted_texts(turns[info.session_id])
             self._notes[info.session_id] = _note(last, turns[info.session_id], texts)
             self._counted[info.session_id] = counted_terms(texts)
@@ -224,6 +233,7 @@ class _SessionReader:
         numbers += [number for _, number in sorted(older)[:most]]
         table = self._table(numbers)
         for number in numbers:
+            check_work()
             info = self._spoken[number]
             notes = self._notes[info.session_id]
             terms = table.terms(number)[:SESSION_TERMS]
@@ -235,7 +245,8 @@ class _SessionReader:
 
     def _table(self, numbers: Sequence[int]) -> TermTable:
         """A table with the counts of these sessions and of their neighbours."""
-        counts = _Counts(self._stored("counts", _CountsFile))
+        file = self._stored("counts", _CountsFile)
+        counts = _Counts(file or self._stored("counts", _CountsFile, EVERYTHING))
         missing = []
         for info in self._spoken:
             if not counts.has(info, self._notes[info.session_id].last):
@@ -260,9 +271,27 @@ class _SessionReader:
         table.add(self._texts(newest))
         return table
 
-    def _stored(self, kind: str, layout: type[_File]) -> _File | None:
+    def _stored_notes(self, sessions: Set[str]) -> dict[str, _Notes]:
+        """The notes on sessions, those within this grant or else those on everything.
+
+        An entry is only used if it names the last seq and the number of events that are within
+        reach, so it was made from the same events.
+        """
+        file = self._stored("earlier", _NotesFile)
+        if file is not None:
+            return file.sessions
+        file = self._stored("earlier", _NotesFile, EVERYTHING)
+        if file is None:
+            return {}
+        if sessions == file.sessions.keys():
+            return file.sessions
+        # Topics that were chosen among other sessions must not tell anything about those.
+        return {name: replace(notes, chosen=None) for name, notes in file.sessions.items()}
+
+    def _stored(self, kind: str, layout: type[_File], grant: Grant | None = None) -> _File | None:
         """A file of notes; None if there is none that is valid."""
-        data = None if self._index is None else self._index.notes(f"{kind}-{self._name}")
+        name = _file_name(kind, self._grant if grant is None else grant)
+        data = None if self._index is None else self._index.notes(name)
         if data is None:
             return None
         try:
@@ -277,9 +306,8 @@ class _SessionReader:
         if self._index is not None:
             log, erased = self._log, self._erased
             data = msgspec.msgpack.encode(file)
-            self._index.keep_notes(
-                f"{kind}-{self._name}", data, lambda: log.newest_erasure() == erased
-            )
+            name = _file_name(kind, self._grant)
+            self._index.keep_notes(name, data, lambda: log.newest_erasure() == erased)
 
     def statements(self) -> list[tuple[int, Statement]]:
         """The instructions, preferences and decisions of the user with their seqs, in order."""
@@ -309,6 +337,10 @@ class _SessionReader:
             if event.session_id in turns and event.is_searchable and event.content.strip():
                 turns[event.session_id].append(event)
         return turns
+
+
+def _file_name(kind: str, grant: Grant) -> str:
+    return f"{kind}-{hashlib.sha256(repr(grant).encode()).hexdigest()[:16]}"
 
 
 class _Counts:
