@@ -619,21 +619,10 @@ def test_models_without_cells_have_the_same_as_tools(store: Store) -> None:
         session_id="s1",
         created_at="2024-07-01",
     )
-    grep, outline, gist, standing = recall_tools(
-        memory_of(store), ["grep", "outline", "gist", "standing"], "ms_"
-    )
-    assert [one.name for one in (grep, outline, gist, standing)] == [
-        "ms_grep",
-        "ms_outline",
-        "ms_gist",
-        "ms_standing",
-    ]
+    grep, outline = recall_tools(memory_of(store), ["grep", "outline"], "ms_")
+    assert (grep.name, outline.name) == ("ms_grep", "ms_outline")
     found = grep("renovation meeting")
     assert len(found["rows"]) == 24 and "24 rows contain" in found["note"]
     assert [row["seq"] for row in grep("renovation", after_seq=60)["rows"]] == list(range(61, 71))
     [line] = outline()["rows"]
     assert line["seqs"] == "1-71" and "kitchen renovation" in line["about"]
-    assert sum(len(row["match"]) for row in gist(1, chars=400)["rows"]) <= 400
-    assert [row["match"] for row in standing()["rows"]] == [
-        "Always include the price when I ask about tiles."
-    ]

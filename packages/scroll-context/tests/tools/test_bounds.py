@@ -99,7 +99,7 @@ def test_no_filter_is_larger_than_a_question(store: Store, filters: dict[str, An
 def test_the_tools_of_models_without_cells_have_the_same_border(store: Store) -> None:
     from scroll_context.recall.memory_tools import recall_tools
 
-    for tool in recall_tools(memory_of(store), ["search", "grep", "standing", "recall"]):
+    for tool in recall_tools(memory_of(store), ["search", "grep", "recall"]):
         with pytest.raises(BadInput, match="too large"):
             tool(LONG)
 

@@ -293,9 +293,9 @@ def _in_common_shape(raw: RawMessage | Fault, common_shape: CommonShape) -> RawM
 def _is_conversation(value: Any) -> bool:
     if isinstance(value, list):
         return True
-    if not isinstance(value, dict) or "role" in value:
+    if not isinstance(value, dict):
         return False
-    return isinstance(value.get("messages"), list)
+    return "role" not in value and isinstance(value.get("messages"), list)
 
 
 def _conversation(raw: RawMessage, names_so_far: Counter[str]) -> Iterator[RawMessage | Fault]:

@@ -28,7 +28,7 @@ MAX_ROWS = 60
 
 RECALL_TOOLS = ("search", "grep", "expand", "outline")
 """The tools that hosts offer."""
-ALL_TOOLS = (*RECALL_TOOLS, "sql_query", "gist", "standing", "recall")
+ALL_TOOLS = (*RECALL_TOOLS, "sql_query", "recall")
 """Those, and the tools that only some contexts give to their model."""
 
 Scalar = str | int | float | bool | None
@@ -258,27 +258,6 @@ class _RecallTools:
         """
         answer = self._call("sql_query", sql, params or ())
         return _answer(answer["rows"], answer["note"])
-
-    def gist(
-        self,
-        session: Annotated[str | int | None, "id or number of a session; all without one"] = None,
-        query: Annotated[str | None, "only turns with these words"] = None,
-        role: Annotated[str, "whose words: user or assistant"] = "user",
-        chars: Annotated[int, "how long the extract may be"] = 6_000,
-    ) -> dict[str, Any]:
-        """Extract the most telling sentences of a session, of a subject or of everything, spread
-        evenly over it.
-        """
-        answer = self._call("gist", session, query=query, role=role, chars=chars)
-        return _answer([_short(row, "match") for row in answer["rows"]], answer["note"])
-
-    def standing(
-        self, topic: Annotated[str, "only statements about this; everything without it"] = ""
-    ) -> dict[str, Any]:
-        """List the user's standing instructions, decisions and preferences, newest last."""
-        answer = self._call("standing", topic)
-        rows = [_short(row, "stance", "match", "replaced_by") for row in answer["rows"]]
-        return _answer(rows, answer["note"])
 
     def _call(self, method: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         value: dict[str, Any] = self._memory.call(f"ms.{method}", *args, **kwargs).value

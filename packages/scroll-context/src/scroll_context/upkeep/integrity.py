@@ -57,7 +57,9 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
     total = log.applied_seq()
     rows = _Rows(log)
     faults: list[_Fault] = []
-    seq, chain, events = 0, GENESIS, 0
+    seq = 0
+    chain = GENESIS
+    events = 0
     while page := log.rows(seq, sys.maxsize):
         for at, before in breaks(page, seq, chain):
             if at > before + 1:
@@ -72,7 +74,7 @@ def verify(log: EventLog, progress: Progress | None = None) -> Verdict:
         events += len(page)
         if progress:
             progress(seq, total)
-    issued = log.query("SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'event'")[0][0]
+    [(issued,)] = log.query("SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'event'")
     if issued > seq:
         faults.append(_gap(seq + 1, issued, "missing from the end of the log"))
     bad, declared = _split_declared(faults, rows.erased, rows.about_the_log)

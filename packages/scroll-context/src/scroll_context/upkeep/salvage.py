@@ -95,7 +95,9 @@ class _Rescue:
     def copy(
         self, database: sqlite3.Connection, places: dict[int, list[Place]], issued: int
     ) -> None:
-        previous, chain, done = 0, GENESIS, 0
+        previous = 0
+        chain = GENESIS
+        done = 0
         lost: list[tuple[int, int]] = []
         database.execute("BEGIN IMMEDIATE")
         for seq in sorted(places):

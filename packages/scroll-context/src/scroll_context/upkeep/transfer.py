@@ -114,13 +114,16 @@ def export(log: EventLog, out: IO[bytes], progress: Progress | None = None) -> E
     declared: set[int] = set()
     for event in log.iterate(kind=Kind.SALVAGE):
         declared.update(event.metadata.get("altered", ()))
-    seq, count, chain = 0, 0, GENESIS
+    seq = 0
+    count = 0
+    chain = GENESIS
     written: set[str] = set()
     missing: list[str] = []
     _line(out, {"scroll_export": EXPORT_VERSION, "last_seq": total})
     while page := log.rows(seq, total):
         for row in page:
-            if row.seq == seq + 1 and expected(chain, row) != row.chain and row.seq not in declared:
+            is_altered = row.seq == seq + 1 and expected(chain, row) != row.chain
+            if is_altered and row.seq not in declared:
                 raise StoreDamaged(
                     f"seq {row.seq} does not match its hash, so an export could not be read back. "
                     f"Nothing was changed. {schema.command('repair', log.path)} recovers every "
