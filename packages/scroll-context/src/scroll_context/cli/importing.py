@@ -5,7 +5,7 @@ import functools
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,6 +24,7 @@ from scroll_context.errors import BadInput, IndexUnavailable, UnreadableMessages
 from scroll_context.plugins import entry_points, how_to_install
 
 if TYPE_CHECKING:
+    from scroll_context.importing.layouts import Importer, InstalledHistory
     from scroll_context.importing.records import ImportReport
     from scroll_context.importing.run import ImportOptions
     from scroll_context.store import Store
@@ -299,81 +300,86 @@ def _import_all(
         (importer, history) for importer in importers() for history in importer.installed()
     ]
     if not as_json:
-        if not histories:
-            note(
-                "no coding assistant has a history on this machine in a place that Scroll knows; "
-                "`scroll import FILE` imports files"
-            )
-        rows = [
-            (
-                history.assistant,
-                f"{len(history.files):,}",
-                _size(history.bytes),
-                history.first,
-                history.last,
-            )
-            for _, history in histories
-        ]
-        if rows:
-            print_table(
-                ("assistant", "files", "size", "first", "last"), rows, numeric=("files", "size")
-            )
-    sums: dict[str, dict[str, Any]] = {}
+        _print_histories([history for _, history in histories])
+    totals: dict[str, ImportReport] = {}
+    errors: dict[str, list[str]] = {}
     if histories and not dry_run:
         with _target(store, lock_timeout) as target:
             for importer, history in histories:
-                reports: list[ImportReport] = []
-                with progress(f"importing {history.assistant}") as bar:
-                    importer.capture_all(
-                        target(),
-                        history.files,
-                        redact=redact,
-                        wait=5.0,
-                        progress=bar,
-                        on_report=reports.append,
-                    )
-                for report in reports:
-                    _list_faults(
-                        report.file,
-                        tuple((fault.line, fault.reason) for fault in report.faults),
-                        report.bad,
-                    )
-                sums[history.assistant] = _sums(reports)
+                reports = _capture(importer, history, target(), redact=redact)
+                totals[history.assistant] = _sum(reports)
+                troubles = [(report.file, report.error or report.left) for report in reports]
+                errors[history.assistant] = [f"{file}: {why}" for file, why in troubles if why]
     if as_json:
         documents = []
         for _, history in histories:
-            fields = msgspec.structs.asdict(history) | {"files": len(history.files)}
-            documents.append({**fields, **sums.get(history.assistant, {})})
+            document = msgspec.structs.asdict(history) | {"files": len(history.files)}
+            if history.assistant in totals:
+                total = totals[history.assistant]
+                document |= {name: getattr(total, name) for name in _SUMMED}
+                document["errors"] = errors[history.assistant]
+            documents.append(document)
         print_document(documents)
     else:
-        for name, total in sums.items():
-            for error in total["errors"][:LISTED]:
-                note(visible(error))
-            bad = f", {total['bad']:,} unreadable" if total["bad"] else ""
-            echo(
-                f"{name}: {counted(total['messages'], 'message')} read{bad}; "
-                f"{counted(total['added'], 'event')} added to {store}, {total['known']:,} "
-                f"already in the store{_replaced(total['redacted'])}"
-            )
-    if any(total["errors"] for total in sums.values()):
+        for name, total in totals.items():
+            _print_total(name, total, errors[name], store)
+    if any(errors.values()):
         raise click.exceptions.Exit(1)
 
 
-def _sums(reports: "list[ImportReport]") -> dict[str, Any]:
-    """The result of importing the files of one assistant."""
+def _print_histories(histories: "list[InstalledHistory]") -> None:
+    if not histories:
+        note(
+            "no coding assistant has a history on this machine in a place that Scroll knows; "
+            "`scroll import FILE` imports files"
+        )
+        return
+    rows = [
+        (
+            history.assistant,
+            f"{len(history.files):,}",
+            _size(history.bytes),
+            history.first,
+            history.last,
+        )
+        for history in histories
+    ]
+    print_table(("assistant", "files", "size", "first", "last"), rows, numeric=("files", "size"))
+
+
+def _capture(
+    importer: "Importer", history: "InstalledHistory", store: "Store", *, redact: bool
+) -> "list[ImportReport]":
+    """Import the history of one assistant, and list the faults in its files."""
+    reports: list[ImportReport] = []
+    with progress(f"importing {history.assistant}") as bar:
+        importer.capture_all(
+            store, history.files, redact=redact, wait=5.0, progress=bar, on_report=reports.append
+        )
+    for report in reports:
+        _list_faults_of(report)
+    return reports
+
+
+_SUMMED = ("messages", "added", "known", "bad", "redacted")
+"""The fields of a report that add up over the files of an assistant."""
+
+
+def _sum(reports: "list[ImportReport]") -> "ImportReport":
     from scroll_context.importing.records import ImportReport
 
-    total = functools.reduce(ImportReport.plus, reports, ImportReport(file=""))
-    counts = {
-        name: getattr(total, name) for name in ("messages", "added", "known", "bad", "redacted")
-    }
-    return counts | {
-        "errors": [
-            f"{report.file}: {trouble}"
-            for report in reports
-            if (trouble := report.error or report.left)
-        ]
-    }
+    return functools.reduce(ImportReport.plus, reports, ImportReport(file=""))
+
+
+def _print_total(name: str, total: "ImportReport", errors: list[str], store: Place) -> None:
+    for error in errors[:LISTED]:
+        note(visible(error))
+    bad = f", {total.bad:,} unreadable" if total.bad else ""
+    echo(
+        f"{name}: {counted(total.messages, 'message')} read{bad}; "
+        f"{counted(total.added, 'event')} added to {store}, {total.known:,} "
+        f"already in the store{_replaced(total.redacted)}"
+    )
 
 
 def _replaced(redacted: dict[str, int]) -> str:
@@ -389,9 +395,7 @@ def _print_report(report: "ImportReport", *, as_json: bool) -> None:
     if report.error:
         note(f"{report.file}: {visible(report.error)}")
         return
-    _list_faults(
-        report.file, tuple((fault.line, fault.reason) for fault in report.faults), report.bad
-    )
+    _list_faults_of(report)
     if not as_json:
         bad = f", {report.bad:,} bad ones skipped" if report.bad else ""
         echo(
@@ -425,6 +429,11 @@ def _print_report(report: "ImportReport", *, as_json: bool) -> None:
             f"{report.file}: {counted(len(report.missing), 'payload')} had been lost before the "
             "export"
         )
+
+
+def _list_faults_of(report: "ImportReport") -> None:
+    faults = tuple((fault.line, fault.reason) for fault in report.faults)
+    _list_faults(report.file, faults, report.bad)
 
 
 def _list_faults(file: str, faults: tuple[tuple[int, str], ...], bad: int) -> None:
