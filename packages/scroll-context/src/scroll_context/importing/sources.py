@@ -94,14 +94,7 @@ def open_source(
         file = _readable(path, cleanup)
         content = unpacked(file, cleanup) if file.is_file() else file
         if content.is_dir():
-            for importer in importers():
-                export = importer.recognise_folder(content)
-                if export is not None:
-                    root, folder_layout = export
-                    return Source(label, [Part(root, name, folder_layout)], content is not file)
-            if content is file:
-                raise BadInput("this is a folder and not a known export; name the files in it")
-            return Source(label, _parts_in(content, name, layout), is_archive=True)
+            return _folder_source(content, label, name, layout, is_archive=content is not file)
         if not content.stat().st_size:
             raise BadInput("the file is empty")
         layout = layout or detect(content, bare.suffix)
@@ -113,6 +106,20 @@ def open_source(
         return Source(label, parts)
     except OSError as error:
         raise BadInput(error.strerror or str(error)) from error
+
+
+def _folder_source(
+    folder: Path, label: str, name: str, layout: Layout | None, *, is_archive: bool
+) -> Source:
+    """A known export that consists of many files, or the files of an unpacked archive."""
+    for importer in importers():
+        export = importer.recognise_folder(folder)
+        if export is not None:
+            root, folder_layout = export
+            return Source(label, [Part(root, name, folder_layout)], is_archive)
+    if not is_archive:
+        raise BadInput("this is a folder and not a known export; name the files in it")
+    return Source(label, _parts_in(folder, name, layout), is_archive)
 
 
 def _readable(path: str | Path | IO[bytes], cleanup: contextlib.ExitStack) -> Path:
