@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -61,13 +63,33 @@ def test_a_gateway_prints_its_address_and_ends_with_a_signal(tmp_path: Path) -> 
             talk("messages", url)
             status = scroll("gateway", "status", "--json")
             process.send_signal(signal.SIGINT)
-            process.wait(30)
+            _, errors = process.communicate(timeout=30)
+    assert re.search(r"scroll: 3 requests: about [\d,]+ tokens sent", errors)
     (row,) = json.loads(status.stdout)["gateways"]
     assert row["pid"] == process.pid
     assert row["requests"] == 3
     assert row["window"] == 120_000
     assert row["tokens_sent"] > 0 and row["cost_direct"] > 0
     assert json.loads(scroll("gateway", "status", "--json").stdout) == {"gateways": []}
+
+
+def test_a_port_that_is_in_use_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        refused = scroll(
+            "gateway", "--upstream", "openai", "--port", port, "--store", str(tmp_path / "store")
+        )
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        f"scroll: another program uses port {port} on 127.0.0.1; choose another port with --port\n"
+    )
+
+
+@pytest.mark.parametrize("upstream", ["anthropics", "ftp://127.0.0.1", "http://", "https:///v1"])
+def test_an_upstream_that_is_no_address_is_refused(upstream: str) -> None:
+    refused = scroll("gateway", "--upstream", upstream)
+    assert refused.returncode == 2
+    assert f"'{upstream}' is not anthropic, openai or a URL" in refused.stderr
 
 
 def test_status_lists_running_gateways(tmp_path: Path) -> None:
@@ -77,6 +99,7 @@ def test_status_lists_running_gateways(tmp_path: Path) -> None:
         examined = scroll("doctor", "--json")
     assert upstream.url in shown.stdout
     assert "30,000" in shown.stdout
+    assert re.search(rf"^{os.getpid()} ", shown.stdout, re.MULTILINE)
     assert "running, 2 requests" in json.dumps(json.loads(examined.stdout)["gateways"])
 
 

@@ -10,12 +10,15 @@ The extra `serve` declares what this module imports. The core itself imports it 
 """
 
 import asyncio
+import errno
 import socket
 from typing import Any
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from scroll_context.errors import BadInput
 
 # The head of a request must be complete so long after the connection or its first byte, the body so
 # long after the head. A reader that reads no byte of an answer for STALL_SECONDS is disconnected.
@@ -104,7 +107,14 @@ class TimedProtocol(H11Protocol):
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens on an IPv4 or IPv6 address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family)
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise BadInput(
+            f"another program uses port {port} on {host}; choose another port with --port"
+        ) from error
 
 
 def configuration(app: Any, **options: Any) -> uvicorn.Config:

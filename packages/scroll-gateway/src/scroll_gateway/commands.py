@@ -35,7 +35,7 @@ def _upstream(_: click.Context, __: click.Parameter, value: str | None) -> str |
 
     if value is None or value in UPSTREAMS:
         return UPSTREAMS.get(value or "")
-    if not value.startswith(("http://", "https://")):
+    if not value.startswith(("http://", "https://")) or not urlsplit(value).hostname:
         raise click.BadParameter(f"{value!r} is not anthropic, openai or a URL")
     _warn_if_readable(value)
     return value
@@ -122,8 +122,11 @@ def gateway(
         else:
             _print_usage(running.url, upstream)
         collect_garbage_rarely()
-        running.serve()
-        note(_summary(running.sums()))
+        try:
+            running.serve()
+        finally:
+            # Only a signal ends it, which is raised again when the server is down.
+            note(_summary(running.sums()))
 
 
 def _print_usage(url: str, upstream: str) -> None:
@@ -156,6 +159,7 @@ def _print_status(*, as_json: bool) -> None:
         ("direct", "cost_direct"),
         ("upstream", "upstream"),
     )
+    rows = [row | {"pid": str(row["pid"])} for row in rows]
     lines = [tuple(_shown(row.get(key, "")) for _, key in columns) for row in rows]
     print_table(tuple(title for title, _ in columns), lines)
 
