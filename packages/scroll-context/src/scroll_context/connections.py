@@ -18,8 +18,6 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from scroll_context.errors import BadInput
-
 # The head of a request must be complete so long after the connection or its first byte, the body so
 # long after the head. A reader that reads no byte of an answer for STALL_SECONDS is disconnected.
 HEADER_SECONDS = 10.0
@@ -112,7 +110,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
-        raise BadInput(
+        raise OSError(
             f"another program uses port {port} on {host}; choose another port with --port"
         ) from error
 
