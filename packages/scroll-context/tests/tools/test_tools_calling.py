@@ -21,7 +21,12 @@ from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.log import EventLog
 from scroll_context.tools.toolbox import Toolbox, ToolUse
 from scroll_context.tools.tools import tool
-from scroll_context.tools.unfinished import close_unfinished_calls, unfinished_calls
+from scroll_context.tools.unfinished import (
+    close_unfinished_calls,
+    count_started_calls,
+    unfinished_calls,
+)
+from scroll_context.work import Work
 
 SCOPE = Scope("trip", "planner", "travel")
 
@@ -377,6 +382,81 @@ def test_calls_are_counted_across_a_resume_and_refused_ones_are_not(log: EventLo
     for box in (last, toolbox(log, rare, confirm=lambda _: pytest.fail("asked for nothing"))):
         with pytest.raises(ToolFailed, match=r"used up its calls \(3\)"):
             box.call("rare", (False,))
+
+
+def calls_left(box: Toolbox, name: str) -> int:
+    """How many more calls a toolbox allows; this uses them up."""
+    for left in range(10):
+        try:
+            box.call(name)
+        except ToolFailed as error:
+            assert "used up its calls" in str(error)
+            return left
+    raise AssertionError("no limit")
+
+
+def test_a_call_refused_while_it_waits_for_its_place_is_not_counted(
+    log: EventLog, never: threading.Event
+) -> None:
+    @tool(max_calls=3, max_concurrent=1)
+    def rare() -> None:
+        never.wait()
+
+    box = toolbox(log, rare)
+    cell = Work(time.monotonic() + 60)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(box.call, "rare")
+        while box.started < 1:
+            time.sleep(0.01)
+        second = pool.submit(box.call, "rare", work=cell)
+        while box.started < 2:
+            time.sleep(0.01)
+        cell.stop()
+        never.set()
+        assert first.result(60).value is None
+        with pytest.raises(ToolFailed, match="the cell had ended"):
+            second.result(60)
+    # The count in the log and the count of the running session are the same.
+    assert count_started_calls(journal_of(log, SCOPE), "rare") == 1
+    assert calls_left(box, "rare") == 2
+
+
+def test_a_call_that_was_never_asked_about_is_not_counted(
+    log: EventLog, never: threading.Event
+) -> None:
+    asked = threading.Event()
+
+    def confirm(_: ToolUse) -> bool:
+        asked.set()
+        return never.wait(60)
+
+    @tool(max_calls=2, effects=True)
+    def rare() -> None: ...
+
+    box = toolbox(log, rare, confirm=confirm)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(box.call, "rare")
+        assert asked.wait(60)
+        with pytest.raises(ToolFailed, match="no time was left to ask") as caught:
+            box.call("rare", deadline=time.monotonic() + 0.1)
+        never.set()
+        first.result(60)
+    assert caught.value.state == "refused"
+    assert count_started_calls(journal_of(log, SCOPE), "rare") == 1
+    assert calls_left(box, "rare") == 1
+
+
+def test_a_tool_that_refuses_by_itself_uses_up_no_call(log: EventLog) -> None:
+    @tool(max_calls=1)
+    def rare(fails: bool = False) -> None:
+        if fails:
+            raise ToolFailed("not today", state="refused")
+
+    box = toolbox(log, rare)
+    with pytest.raises(ToolFailed, match="not today"):
+        box.call("rare", (True,))
+    assert count_started_calls(journal_of(log, SCOPE), "rare") == 0
+    assert calls_left(box, "rare") == 1
 
 
 def test_no_more_than_so_many_run_at_once(log: EventLog) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from scroll_context.errors import BadInput, ToolFailed
+from scroll_context.events import Kind
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.tools import recorder
@@ -143,6 +144,31 @@ def test_results_of_map_calls_are_restored_with_the_session(tmp_path: Path) -> N
                 cell(again, "print(kept, kept.errors)")
                 == "[1, None] {1: 'ToolFailed: 2 is not liked'}"
             )
+
+
+def test_a_call_limit_holds_in_cells_and_after_a_resume(tmp_path: Path) -> None:
+    ran: list[int] = []
+
+    @tool(max_calls=3)
+    def rare(number: int) -> int:
+        ran.append(number)
+        return number
+
+    with Store(tmp_path / "store", create=True) as store:
+        with Session.open(store, session_id="s", tools=[rare]) as session:
+            assert cell(session, "print(rare(1), rare(2))").startswith("1 2\n")
+        with Session.resume(store, "s", tools=[rare]) as again:
+            assert cell(again, "print(rare(3))").startswith("3\n")
+            text = cell(again, "rare(4)")
+            assert "ToolFailed: rare was not run: it has used up its calls (3)" in text
+            assert "Do not call it again in this session; use the results that you have" in text
+        with Session.resume(store, "s", tools=[rare]) as last:
+            said = cell(last, "try: rare(5)\nexcept ToolFailed as error: print('caught:', error)")
+            assert said.startswith("caught: rare was not run: it has used up its calls (3)")
+            results = [event for event in last.events() if event.kind == Kind.TOOL_RESULT]
+    assert ran == [1, 2, 3]
+    assert [result.tool_state for result in results] == ["ok"] * 3 + ["refused"] * 2
+    assert results[-1].content.startswith("PermissionError: rare was not run")
 
 
 def test_help_shows_the_observed_shape_after_a_call(session: Session) -> None:

@@ -67,7 +67,8 @@ class Recorder:
     """Writes the events of one call.
 
     `metadata` goes to the call and its result, `given` to the call alone. `call_seq` and
-    `result_seq` are 0 until there is such an event.
+    `result_seq` are 0 until there is such an event, and `state`, how the call ended, is "" until
+    there is a result.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Recorder:
         self._given = given or {}
         self.call_seq = 0
         self.result_seq = 0
+        self.state = ""
 
     def begin(self) -> None:
         """Record the call."""
@@ -210,7 +212,7 @@ class Recorder:
             body=body,
             media_type=media_type,
         )
-        self.result_seq = event.seq
+        self.result_seq, self.state = event.seq, state
         return event
 
     def _append(

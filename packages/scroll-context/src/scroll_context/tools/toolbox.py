@@ -127,7 +127,8 @@ class Toolbox:
         self._asking = threading.Lock()
         self._counting = threading.Lock()
         self._native: dict[str, AnyTool] = {}
-        # Calls of this process that were not refused.
+        # Calls of this process that were not refused at once. It only grows: a cell's calls are the
+        # difference of two values, and a call may be refused after its cell has ended.
         self.started = 0
         # Calls so far, before a resume too, of tools with a limit.
         self._calls: dict[str, int] = {}
@@ -221,6 +222,9 @@ class Toolbox:
         the call. `work` belongs to the cell: once it is over, no question is asked and no tool
         starts.
 
+        The order is: check the arguments and the limit, ask the user, count the call, wait for a
+        place among `max_concurrent`, record the call, start the tool.
+
         Raises ToolFailed for everything that is not a result; both events are recorded by then.
         Raises QuotaReached when the session may not begin anything new; nothing is recorded then.
         """
@@ -235,7 +239,11 @@ class Toolbox:
             given=given,
             metadata=_call_metadata(tool, cell_seq),
         )
-        with self._recorded_failures(recorder), contextlib.ExitStack() as place:
+        with (
+            contextlib.ExitStack() as counted,
+            self._recorded_failures(recorder),
+            contextlib.ExitStack() as place,
+        ):
             if tool is None:
                 raise self._unknown_tool(name)
             arguments = _converted(tool, args, kwargs or {})
@@ -244,6 +252,8 @@ class Toolbox:
                 self._ask(ToolUse(tool.name, by_name, tool.header, cell_seq), deadline, work)
             _check_cell(tool.name, work)
             self._count(tool)
+            # After the failure is recorded, because the record decides whether the call counts.
+            counted.callback(self._take_back_refused, tool, recorder)
             until = time.monotonic() + (tool.limits.timeout or self._default_timeout)
             if deadline is not None:
                 until = min(until, deadline)
@@ -314,7 +324,8 @@ class Toolbox:
         most = tool.limits.max_calls
         if most is not None and self._calls[tool.name] >= most:
             raise _refused(
-                f"{tool.name} has used up its calls ({most}); use the results that you have"
+                f"{tool.name} was not run: it has used up its calls ({most}). Do not call it again "
+                "in this session; use the results that you have, or say what is missing"
             )
 
     def _count(self, tool: AnyTool) -> None:
@@ -325,10 +336,21 @@ class Toolbox:
             if tool.name in self._calls:
                 self._calls[tool.name] += 1
 
+    def _take_back_refused(self, tool: AnyTool, recorder: Recorder) -> None:
+        """Do not count a call that the log does not count (`count_started_calls`): one that was
+        refused after all, or not recorded.
+        """
+        if recorder.call_seq and recorder.state != "refused":
+            return
+        with self._counting:
+            if tool.name in self._calls:
+                self._calls[tool.name] -= 1
+
     def _ask(self, use: ToolUse, deadline: float | None, work: Work | None) -> None:
         assert self._confirm is not None
         if not self._asking.acquire(timeout=_remaining(deadline)):
-            raise _timed_out(f"{use.name} was not started: no time was left to ask the user")
+            # Like a question without an answer, it is a refusal and does not count as a call.
+            raise _refused(f"{use.name} was not started: no time was left to ask the user")
         try:
             # The cell may have ended while the user answered the questions of other calls.
             _check_cell(use.name, work)

@@ -48,7 +48,7 @@ class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     """Seconds that one call may take."""
     max_calls: int | None = None
-    """Calls in the life of a session. Refused calls do not count."""
+    """Calls in the life of a session, before a resume too. Refused calls do not count."""
     max_concurrent: int | None = None
     """Calls at the same time. Further calls wait."""
 
@@ -249,6 +249,12 @@ def tool(
     on an event loop shared by all tools and must not block; any other function runs in its own
     thread.
 
+    `timeout` limits one call, in seconds, and `max_concurrent` the calls at the same time; further
+    calls wait. `max_calls` limits the calls in a session. They are counted in its log, so a resume
+    continues the count. Further calls are refused: they are recorded with the state "refused" and
+    raise `ToolFailed`, which tells the model to continue without them. A call that failed or timed
+    out counts, a refused call does not.
+
     >>> from scroll_context import tool
     >>> @tool
     ... def flights(origin: str, destination: str) -> list[str]:
@@ -256,6 +262,19 @@ def tool(
     ...     return ["LX0", "LX707"]
     >>> flights.name, flights("Hamburg", "Lisbon")
     ('flights', ['LX0', 'LX707'])
+
+    >>> from scroll_context import Session, Store
+    >>> @tool(max_calls=1)
+    ... def quote(flight: str) -> int:
+    ...     '''The price of a flight. Each call costs a fee.'''
+    ...     return 51
+    >>> with Store("quotes.scroll", create=True) as store:
+    ...     with Session.open(store, session_id="trip", tools=[quote]) as session:
+    ...         print(session.run("print(quote('LX249'))").content.splitlines()[0])
+    ...     with Session.resume(store, "trip", tools=[quote]) as session:
+    ...         print(session.run("quote('LX250')").content.splitlines()[-1].partition(". ")[0])
+    51
+    tools.ToolFailed: quote was not run: it has used up its calls (1)
     """
     limits = ToolLimits(timeout=timeout, max_calls=max_calls, max_concurrent=max_concurrent)
     if function is None:

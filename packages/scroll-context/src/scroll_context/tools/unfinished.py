@@ -1,8 +1,12 @@
-"""Tool calls that a dead process left without a result.
+"""What the log says about the calls of a session: those that a dead process left without a result,
+and how many of a tool were started.
 
 A call is recorded before its tool starts, so a call without a result was running when the process
 ended. Whether it took effect is unknown. When a session is resumed, each such call gets a result
 that says so, because a tool with effects must never be called again as if nothing had happened.
+
+A call counts for the limit of its tool (`max_calls`) unless its recorded state is `refused`. The
+toolbox counts the calls of a running session by the same rule.
 """
 
 from scroll_context.events import Event, Kind, Scope
