@@ -174,6 +174,7 @@ def measure(data: Path | None) -> Results:
     qwenpaw = bench.run("beside QwenPaw", "beside_qwenpaw.py", *chats)
     recall = bench.run("evidence recall", "store.py", "--data", data, "--recall") if data else None
     tokens = bench.run("tokens of questions", "tokens.py", "--data", data) if data else None
+    long_chats = bench.run("long chats", "long_chats.py", "--data", data) if data else None
     lines = [
         *agent_lines(agent),
         *kernel_lines(kernel),
@@ -181,6 +182,7 @@ def measure(data: Path | None) -> Results:
         *growth_lines(growth),
         *recall_lines(recall),
         *token_lines(tokens),
+        *long_chat_lines(long_chats),
         *qwenpaw_lines(qwenpaw),
         Line(
             "scroll --help, processor time",
@@ -377,6 +379,19 @@ def token_lines(results: dict[str, Any] | None) -> Iterator[Line]:
         yield Line(what, first, "tokens", command, target=3_462, target_date=SECOND_TARGETS)
         sent = results["all"]["input tokens"]
         yield Line(f"{len(questions)} questions of five cells over them", sent, "tokens", command)
+
+
+def long_chat_lines(results: dict[str, Any] | None) -> Iterator[Line]:
+    """Evictions and first requests of real chats, in processor time."""
+    if not results:
+        return
+    command = "long_chats.py --data DIR"
+    for row, target in zip(results["evictions"], (10, 30), strict=True):
+        what = f"one eviction, real chat, {plots.short(row['window'])} window"
+        yield Line(what, row["ms"], "ms", command, target=target, target_date=THIRD_TARGETS)
+    for row, target in zip(results["first requests"], (25, 100, 250), strict=True):
+        what = f"first request after {row['sessions']} sessions, {row['messages']:,} messages"
+        yield Line(what, row["ms"], "ms", command, target=target, target_date=THIRD_TARGETS)
 
 
 def qwenpaw_lines(results: dict[str, Any]) -> Iterator[Line]:
