@@ -261,7 +261,7 @@ class EvictionPlan(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
     # Whether the view is still above the limit and nothing more may leave.
     over_budget: bool = False
-    # Results that become stubs.
+    # Results that become stubs, without those whose steps leave in the same plan.
     folded: tuple[int, ...] = ()
     # Seqs, and how many characters of each text remain.
     clipped: tuple[tuple[int, int], ...] = ()

@@ -387,7 +387,8 @@ def test_explain_for_people_and_for_programs(scroll: Run, script: Write) -> None
     assert {one["how"] for one in found["departures"]} >= {"evicted"}
     evicted = next(one["seq"] for one in found["departures"] if one["how"] == "evicted")
     assert re.search(
-        r"was later moved to the index by the rule evict_old_steps, in plan \d+: above the high mark",
+        r"was later moved to the index by the rule evict_old_steps, in plan \d+: above the high mark "
+        r"\([\d,]+ of [\d,]+ tokens before, [\d,]+ after\)",
         scroll("explain", evicted).stdout,
     )
     assert scroll("explain", 1).exit_code == 1

@@ -69,6 +69,10 @@ TOO_LONG: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 }
 
 
+def test_every_call_is_tested_with_a_text_that_is_too_long(store: Store) -> None:
+    assert TOO_LONG.keys() == memory_of(store).names
+
+
 @pytest.mark.parametrize("capability", TOO_LONG)
 def test_a_text_that_is_too_long_is_refused_at_the_border(store: Store, capability: str) -> None:
     said(store, "tea")

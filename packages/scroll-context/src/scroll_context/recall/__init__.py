@@ -12,4 +12,13 @@ that may be hostile: each call is checked against the grant and has limits of it
     standing        standing instructions and preferences
     reader          store, scope, grant and visible events, which all of these read through
     rows, arguments the one shape of rows, and what is accepted as an argument
+
+Nothing outside the grant is ever read. Within it, calls hide:
+
+    echoes, notices, bookkeeping    every call but expand and sql_query, which return what is asked
+                                    for (`Event.is_searchable` decides, and grep says it in SQL)
+    the running task                every call but expand, sql_query, index and provenance
+                                    (`Reader.running_seqs`); search hides all that the view shows
+    replies that only make calls    search (`only_makes_calls`): their calls have events
+    erased events                   every call but expand and sql_query, which return "[erased]"
 """

@@ -91,6 +91,11 @@ class Memory:
             "payload.read": self.lookup.read_payload,
         }
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names under which cells can call the host."""
+        return frozenset(self._methods)
+
     def begin_cell(self) -> None:
         """A new cell: its calls and notes are counted from here."""
         self.calls = 0

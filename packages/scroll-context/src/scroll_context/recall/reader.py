@@ -1,7 +1,7 @@
 """The reader of recall: a store, the scope of its session, a grant, and the visible events.
 
-Nothing outside the grant is read. Echoes are never shown, and neither is the running task: events
-since the newest request that the view still shows are not evidence about the past.
+Nothing outside the grant is read. What calls hide within it is listed in the package's docstring;
+events of the running task, for one, are not evidence about the past.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -53,7 +53,8 @@ class Reader:
 
         These are the newest request of the user, the replies to it, and their calls and cells. A
         folded or evicted event is not among them, nor is the result of a tool that was called
-        inside a cell: the view shows neither.
+        inside a cell: the view shows neither. Before the first request to the model, the view shows
+        nothing, and there is no running task.
         """
         visible = self.visible_seqs()
         session = self.scope.session_id

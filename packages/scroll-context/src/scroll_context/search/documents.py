@@ -27,7 +27,7 @@ from scroll_context.search.tokenize import (
     runs,
     signs,
 )
-from scroll_context.search.turns import is_reply
+from scroll_context.search.turns import only_makes_calls
 from scroll_context.text.stance import stance
 
 # Characters of a large body that make one document.
@@ -75,7 +75,7 @@ def documents(event: Event, answers: int, payloads: PayloadStore) -> Iterator[ta
     A reply that only makes calls has none: its headline repeats the arguments of a call, which has
     an event of its own.
     """
-    if not event.content and is_reply(event) and event.metadata.get("tool_calls"):
+    if only_makes_calls(event):
         return
     if event.payload is None or not event.payload.is_text:
         yield _document(event, answers, event.content, event.name, event.headline)

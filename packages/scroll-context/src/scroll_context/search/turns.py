@@ -25,6 +25,11 @@ def is_reply(event: Event) -> bool:
     return event.role == "assistant" and event.kind not in _NOT_REPLIES
 
 
+def only_makes_calls(event: Event) -> bool:
+    """Whether a reply has no text besides its calls, which have events of their own."""
+    return not event.content and is_reply(event) and bool(event.metadata.get("tool_calls"))
+
+
 def is_short_reply(event: Event) -> bool:
     """Whether a reply is as short as what people say to each other, and makes no calls."""
     return len(event.content) <= SHORT_REPLY and not event.metadata.get("tool_calls")

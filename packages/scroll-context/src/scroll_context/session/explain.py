@@ -127,7 +127,9 @@ def explain(store: Store, seq: int, inherited: Inherited | None = None) -> Expla
 
 
 def _later(past: Past, seq: int) -> tuple[str, ...]:
-    """How an event left the view: each plan that folded, clipped or evicted it, and the rule."""
+    """How an event left the view: each plan that folded, clipped or evicted it, the rule, and how
+    full the view was.
+    """
     words = {"folded": "folded", "clipped": "clipped", "evicted": "moved to the index"}
     lines = []
     for event in past.evictions:
@@ -140,7 +142,9 @@ def _later(past: Past, seq: int) -> tuple[str, ...]:
             if removal.seq <= seq <= removal.last:
                 rule = f" by the rule {removal.rule}" if removal.rule else ""
                 how = words[removal.how]
-                lines.append(f"{how}{rule}, in plan {event.seq}: {removal.reason}")
+                plan = EvictionPlan.from_metadata(event.metadata)
+                tokens = f"{plan.before:,} of {plan.limit:,} tokens before, {plan.after:,} after"
+                lines.append(f"{how}{rule}, in plan {event.seq}: {removal.reason} ({tokens})")
     return tuple(lines)
 
 

@@ -2,8 +2,9 @@
 
 Each rule has a name (`Rule`), and a plan records which rule removed what. An entry is protected
 (`Protection`) if it is the user's message of the running turn, one of the recent steps, or not yet
-read by a successful call. Everything else goes down to the low mark, far below the high one, so
-that a cached prefix changes rarely:
+read by a successful call. The recent steps are the newest `keep_steps`, as far as they fit in half
+of the low mark. Everything else goes down to the low mark, far below the high one, so that a cached
+prefix changes rarely; if much is protected, to a quarter of the room above it:
 
 1. `fold_old_results`: results of older steps fold to stubs, oldest first;
 2. `evict_old_steps`: older steps and notices move to the index completely, oldest first, those of
@@ -16,7 +17,7 @@ they are above the high mark by themselves: `fold_recent_results` folds recent r
 read. If that is not enough, recent steps that were read lose their protection. Only if the unread
 texts do not fit even so, `clip_unread` clips them, each to no less than a quarter of the room: the
 newest message and unread results are shown completely if they fit. After 3, if the view is still
-above the high mark, in this order until it fits: `fold_recent_results`; `clip_unread`;
+above the high mark, in this order until it fits: every result that was read folds; `clip_unread`;
 `clip_running_messages`, to no less than half of the room; `evict_recent_steps`, those that were
 read; `evict_past_messages`; the index rolls up further; `clip_everything` clips every text to an
 equal share, calls of the newest step included.
@@ -72,7 +73,11 @@ MOST_AHEAD = 16
 
 
 class Rule(StrEnum):
-    """The rules by which texts and entries leave, as plans record them."""
+    """The rules by which texts and entries leave, as plans record them.
+
+    A rule that chooses in another way gets another name: plans in logs keep the name that was true
+    of them, and `scroll explain` shows it.
+    """
 
     FOLD_OLD_RESULTS = "fold_old_results"
     FOLD_RECENT_RESULTS = "fold_recent_results"
@@ -106,7 +111,8 @@ class ViewBudget(msgspec.Struct, frozen=True, kw_only=True):
 
     high: float = 0.8
     low: float = 0.4
-    # The newest steps, which leave only when they do not fit.
+    # The newest steps are protected: at most this many, and of these as many as fit in half of the
+    # room below `low`. The newest one is protected in any case.
     keep_steps: int = 4
     # The part of the window for the index.
     index_share: float = 0.1
@@ -545,6 +551,7 @@ def _prepare_text(body: Passage, entry: Entry) -> None:
 def _prepare_step(step: Step) -> None:
     """Make the line, the facts and the folded results of a step, each of which it keeps."""
     form = step.without_thinking
+    # In the order of `_Eviction._fold`: each form of the step is kept by the one before it.
     for result in form.results:
         if result is not None and result.body.tokens >= FOLD_TOKENS:
             form = form.folded(result.body.seq)
