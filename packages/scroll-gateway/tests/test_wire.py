@@ -267,6 +267,23 @@ def test_responses_joins_the_items_of_a_reply_and_drops_ids_with_the_reasoning()
     assert sent[-1] == {**items[-1], "output": "[folded]"}
 
 
+def test_reasoning_of_a_reply_that_was_cut_off_is_not_sent() -> None:
+    """Codex that was killed during a reply keeps its reasoning alone, which providers refuse."""
+    reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "secret"}
+    asked = {"type": "message", "role": "user", "content": "Hello"}
+    again = {"type": "message", "role": "user", "content": "Read on."}
+    listed = {"input": [asked, reasoning, again]}
+    assert "without its required following item" in broken_rule("responses", listed)
+    request = read("responses", listed)
+    assert [message.role for message in request.messages] == ["user", "assistant", "user"]
+    unchanged = Layout(items=(Keep(0), Keep(1), Keep(2)))
+    sent = json.loads(apply(request, unchanged))
+    assert sent["input"] == [asked, again] and broken_rule("responses", sent) == ""
+    answered = {"type": "message", "role": "assistant", "content": "Hello."}
+    complete = read("responses", {"input": [asked, reasoning, answered, again]})
+    assert apply(complete, unchanged) == complete.original
+
+
 def test_a_space_beside_thinking_leaves_with_it() -> None:
     """opencode writes an empty text as a space, if the reply has thinking."""
     space = {"type": "text", "text": " "}

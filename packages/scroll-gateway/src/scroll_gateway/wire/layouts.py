@@ -90,7 +90,10 @@ UNKNOWN = LaidOut(0, None, 0, (), NOTHING)
 
 def apply(request: WireRequest, layout: Layout) -> bytes:
     """The body that a layout asks for."""
-    if layout.is_unchanged:
+    is_accepted = request.protocol.accepts_lone_thinking or not any(
+        map(_is_lone_thinking, request.messages)
+    )
+    if layout.is_unchanged and is_accepted:
         return request.original
     known: LaidOut = request.shared.laid_out or UNKNOWN
     if layout.tail or not known.is_beginning_of(request, layout):
@@ -123,6 +126,10 @@ class _Run:
                 f"the layout is for {len(actions)} messages more, the list has "
                 f"{len(self._messages)}"
             )
+        if not request.protocol.accepts_lone_thinking:
+            for number, message in enumerate(self._messages):
+                if _is_lone_thinking(message):
+                    actions[number] = Drop(number)
         actions = [
             action if isinstance(action, Drop) else _worded(message, action)
             for message, action in zip(self._messages, actions, strict=True)
@@ -240,6 +247,11 @@ def _worded(message: HostMessage, action: Keep | Replace) -> Action:
     if message.role == "tool":
         return Replace(action.index, NO_OUTPUT)
     return action if message.calls else Drop(action.index)
+
+
+def _is_lone_thinking(message: HostMessage) -> bool:
+    """Whether a message is the thinking of a reply that was cut off before anything else."""
+    return bool(message.thinking) and not message.text and not message.calls
 
 
 def _keep_steps_together(messages: Sequence[HostMessage], actions: list[Action]) -> None:

@@ -106,6 +106,8 @@ class Protocol(ABC):
     path: ClassVar[str]
     # The field of the body that holds the list of messages.
     list_field: ClassVar[str]
+    # Whether the provider accepts a reply that consists of thinking alone.
+    accepts_lone_thinking: ClassVar[bool] = True
 
     # reading requests
 

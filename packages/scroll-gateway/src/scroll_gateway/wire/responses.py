@@ -3,8 +3,10 @@
 The list holds items. All items of one reply (reasoning, calls, messages of the assistant) form one
 HostMessage, since the API binds them: it refuses reasoning without the item that follows it, and an
 item with the id of a reply whose reasoning is missing. So where reasoning leaves, the ids of the
-other items of its reply leave too. A request that continues a conversation on the server
-(`previous_response_id`) does not hold the complete list, and is sent on as it is.
+other items of its reply leave too. A client that was killed during a reply may keep the reasoning
+alone, and would be refused from then on; such reasoning is recorded and not sent. A request that
+continues a conversation on the server (`previous_response_id`) does not hold the complete list, and
+is sent on as it is.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,6 +52,7 @@ class Responses(Protocol):
     name = "responses"
     path = "/responses"
     list_field = "input"
+    accepts_lone_thinking = False
 
     def server_state(self, fields: Mapping[str, bytes]) -> str:
         names = (name for name in SERVER_STATE if fields.get(name, b"null") != b"null")
