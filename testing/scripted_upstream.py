@@ -172,11 +172,13 @@ class ScriptedUpstream:
             if isinstance(answer, Refusal):
                 return self._refused(seen, answer)
             seen.status = 200
+            # A provider has read the request, and has its prefix in the cache, also if the reply is
+            # cut: the client's second attempt repeats it.
+            self._previous[name] = pieces
             issued = Issued(f"{name}{number}", answer, seen.tokens, seen.repeated, body)
             if not answer.cut:
                 self._replies[name] = number
                 self._attempts[name] = 0
-                self._previous[name] = pieces
                 self._bind(issued, pieces)
             return Outcome(protocol, seen, issued=issued)
 

@@ -132,6 +132,17 @@ def test_a_message_that_grew_continues_the_request_before() -> None:
         assert [request.extends for request in upstream.requests] == [True, True, False]
 
 
+def test_a_second_attempt_after_a_cut_reply_is_no_second_change() -> None:
+    script = reading(5, thinking=False, events={2: "cut"})
+    with ScriptedUpstream(script) as upstream:
+        post(upstream, "messages", [user("Before")])
+        with pytest.raises(httpx2.RemoteProtocolError):
+            post(upstream, "messages", [user("After")], stream=True)
+        post(upstream, "messages", [user("After")], stream=True)
+        assert [request.extends for request in upstream.requests] == [True, False, True]
+        assert upstream.prefix_changes == 1
+
+
 def test_a_scripted_error_comes_once_and_a_cut_stream_ends_early() -> None:
     with ScriptedUpstream(reading(5, events={1: OVERLOADED, 2: "cut"})) as upstream:
         assert post(upstream, "messages", [user()]).status_code == 529
