@@ -95,7 +95,7 @@ class WindowedContext:
 
     def add(self, event: Event) -> None:
         """Add the next event of the session."""
-        if event.is_foreign and event.kind in UNSEARCHABLE:
+        if event.kind in UNSEARCHABLE and event.is_foreign:
             # An import brings text to read, never a plan to carry out, nor words of Scroll's own.
             return
         self.view.add(event, self._excerpt(event) if needs_excerpt(event) else None)

@@ -132,7 +132,7 @@ class HostList:
             return
         if event.kind == Kind.FORK:
             self._chain = None
-        if event.is_foreign and is_part_of_reply(event):
+        if is_part_of_reply(event) and event.is_foreign:
             self._add_part_of_reply(event)
             return
         self._foreign_replies.pass_by(event)
@@ -216,7 +216,7 @@ class HostList:
         is_message = event.kind == Kind.CONVERSATION and event.role in ("user", "assistant")
         if not (is_result or is_message or (event.kind == Kind.NOTICE and is_hosts)):
             return None
-        if event.is_foreign and is_message:
+        if is_message and event.is_foreign:
             return Known(event.seq, self._foreign_mark(event), "", True)
         ids = call_ids_of(event) if event.role == "assistant" else ()
         mark = self._expected.popleft() if is_hosts and self._expected else ""

@@ -166,7 +166,7 @@ class WorkingView:
             return
         if event.payload is not None and _is_complete(event.content, event.payload):
             event = replace(event, payload=None)
-        is_foreign_part = event.is_foreign and is_part_of_reply(event)
+        is_foreign_part = is_part_of_reply(event) and event.is_foreign
         if not is_foreign_part:
             self._foreign_replies.pass_by(event)
         match event.kind:
