@@ -274,12 +274,13 @@ def sub_agent(stage: Stage) -> None:
 def two_at_once(stage: Stage) -> None:
     """Two runs of the assistant at the same time, under one gateway."""
     with stage.played({9}) as upstream, stage.gateway() as running:
-        processes = [
-            stage.started(running.url, stage.client.words(f"Read the parts, {name}."))
-            for name in ("Ada", "Grace")
-        ]
-        for process in processes:
-            stage.ended(process)
+        first = stage.started(running.url, stage.client.words("Read the parts, Ada."))
+        # opencode creates its database at its first start, and fails if another one does so too.
+        while not upstream.requests and first.poll() is None:
+            time.sleep(0.05)
+        second = stage.started(running.url, stage.client.words("Read the parts, Grace."))
+        stage.ended(first)
+        stage.ended(second)
     names = {request.conversation for request in upstream.requests}
     stage.extra["conversations"] = sorted(names - {"side"})
 
