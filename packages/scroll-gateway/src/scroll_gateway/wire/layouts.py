@@ -90,10 +90,7 @@ UNKNOWN = LaidOut(0, None, 0, (), NOTHING)
 
 def apply(request: WireRequest, layout: Layout) -> bytes:
     """The body that a layout asks for."""
-    is_accepted = request.protocol.accepts_lone_thinking or not any(
-        map(_is_lone_thinking, request.messages)
-    )
-    if layout.is_unchanged and is_accepted:
+    if layout.is_unchanged and not _has_lone_thinking(request):
         return request.original
     known: LaidOut = request.shared.laid_out or UNKNOWN
     if layout.tail or not known.is_beginning_of(request, layout):
@@ -247,6 +244,13 @@ def _worded(message: HostMessage, action: Keep | Replace) -> Action:
     if message.role == "tool":
         return Replace(action.index, NO_OUTPUT)
     return action if message.calls else Drop(action.index)
+
+
+def _has_lone_thinking(request: WireRequest) -> bool:
+    """Whether a provider would refuse the list for thinking that stands alone."""
+    if request.protocol.accepts_lone_thinking:
+        return False
+    return any(map(_is_lone_thinking, request.messages))
 
 
 def _is_lone_thinking(message: HostMessage) -> bool:
