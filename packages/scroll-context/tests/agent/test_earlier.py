@@ -13,6 +13,7 @@ from scroll_context.events import EVERYTHING, Draft, Grant, Kind
 from scroll_context.messages import canonical
 from scroll_context.models import ScriptedModel
 from scroll_context.search.indexer import MANY
+from scroll_context.search.search import MOST_TASKS
 from scroll_context.session.earlier_work import earlier_work, note_sessions
 from scroll_context.session.explain import explain
 from scroll_context.session.options import SessionOptions
@@ -282,6 +283,21 @@ def test_notes_are_made_in_the_background_after_many_events_were_indexed(store: 
     assert notes_of(store) and counts_of(store)
     notes = msgspec.msgpack.decode(notes_of(store)[0].read_bytes())
     assert len(notes[2]) == MANY // 24 + 3
+
+
+def test_only_the_newest_tasks_follow_an_import(store: Store) -> None:
+    """A server may have thousands of users, each with notes of their own."""
+    done: list[int] = []
+    for number in range(MOST_TASKS + 5):
+        store.index.after_many(f"notes {number}", lambda number=number: done.append(number))
+    store.index.after_many("notes 5", lambda: done.append(5))
+    for n in range(MANY // 24 + 1):
+        talk(store, f"import-{n}", SUBJECTS[n % 4])
+    store.index.search("dividends")
+    deadline = time.monotonic() + 30
+    while 5 not in done and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert done == [*range(6, MOST_TASKS + 5), 5]
 
 
 def test_nothing_of_an_erased_event_is_left_in_notes(store: Store) -> None:

@@ -44,6 +44,8 @@ MOST_REPEATS = 100
 ONE_PER_SESSION = 600
 # Words or rows that a note names.
 MOST_NAMED = 20
+# Tasks that follow an import.
+MOST_TASKS = 8
 # New events that a search reads to see whether any of them matters to it.
 GLANCE = 256
 
@@ -321,8 +323,15 @@ class SearchIndex:
     def after_many(self, name: str, task: Callable[[], None]) -> None:
         """Do a task in the background whenever many events were indexed, as after an import or an
         erasure. It replaces a task of the same name.
+
+        Only the newest tasks are kept, because a server may have thousands of users with a task
+        each.
         """
-        self._indexer.after_many[name] = task
+        tasks = self._indexer.after_many
+        tasks.pop(name, None)
+        tasks[name] = task
+        for oldest in list(tasks)[:-MOST_TASKS]:
+            tasks.pop(oldest, None)
 
     def keep_notes(self, name: str, data: bytes, is_valid: Callable[[], bool]) -> bool:
         """Store data beside the index that was made from the log and can be made again, if it is
