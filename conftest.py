@@ -19,8 +19,8 @@ import pytest
 
 from forms import LONG, form
 from scroll_context import store as opening
+from scroll_context.log.file_backend import is_replica
 from scroll_context.log.log import EventLog
-from scroll_context.log.writer import is_replica
 from scroll_context.plugins import entry_points
 from scroll_context.session.session import Session
 from scroll_context.store import Store

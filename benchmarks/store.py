@@ -32,7 +32,7 @@ import msgspec
 
 import beam
 from scroll_context.events import Draft, Kind
-from scroll_context.log.columns import COLUMNS
+from scroll_context.log.rows import COLUMNS
 from scroll_context.search.query import parse, terms_of
 from scroll_context.store import Store
 

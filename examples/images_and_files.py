@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 
 from scroll_context import Agent, Kind, ScriptedModel, Session, Store, exec_cell, tool
-from scroll_context.log.payload_handles import ArtifactRef
+from scroll_context.log.payloads import ArtifactRef
 
 
 def _png(width: int, height: int) -> bytes:

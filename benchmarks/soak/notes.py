@@ -18,9 +18,8 @@ import msgspec
 
 from scroll_context.events import Draft
 from scroll_context.log.backend import Written
-from scroll_context.log.columns import TableRow
 from scroll_context.log.commits import Ticket
-from scroll_context.log.rows import event_from_row
+from scroll_context.log.rows import TableRow, event_from_row
 from scroll_context.store import Store
 
 NEWS = frozenset({"ok", "began", "clock jumped", "incomplete, and said so"})

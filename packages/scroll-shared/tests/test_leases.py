@@ -17,10 +17,10 @@ import pytest
 from scroll_context import Draft, Store
 from scroll_context.errors import SessionBusy, SessionFenced
 from scroll_context.events import Kind, Scope
+from scroll_context.log.file_backend import Written
 from scroll_context.log.journal import Journal
 from scroll_context.log.rows import prepare
 from scroll_context.log.schema import utc_now
-from scroll_context.log.writer import Written
 from scroll_context.session.session import Session
 from stores import Hosts, hosts_of
 

@@ -36,7 +36,7 @@ from scroll_context.importing.records import Imported, Labels
 from scroll_context.importing.run import pieces_of
 from scroll_context.importing.text_files import Position
 from scroll_context.log.foreign import ForeignWriter
-from scroll_context.log.readers import PAGE
+from scroll_context.log.schema import PAGE
 from scroll_context.origin import Origin
 
 LAYOUT = "claude-code"

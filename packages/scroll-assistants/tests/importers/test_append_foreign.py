@@ -14,8 +14,7 @@ from scroll_context.events import Draft, Kind, Payload
 from scroll_context.importing import run as importing
 from scroll_context.importing.run import import_file
 from scroll_context.log import foreign
-from scroll_context.log.foreign import MOST_LEASES, Attachment, Piece
-from scroll_context.log.metadata_names import EXPORTED, RESERVED
+from scroll_context.log.foreign import EXPORTED, MOST_LEASES, RESERVED, Attachment, Piece
 from scroll_context.origin import Origin
 from scroll_context.session.session import Session
 from scroll_context.store import Store

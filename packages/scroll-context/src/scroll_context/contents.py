@@ -399,7 +399,7 @@ _SHAPES: dict[str, Any] = {
 }
 """The metadata that this program itself writes, in the shape in which it writes it.
 
-The names and what imports may do with them are in log/metadata_names.py.
+The names and what imports may do with them are in log/foreign.py.
 """
 
 

@@ -25,6 +25,11 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+LABELS = ("session_id", "agent_id", "task_id", "kind", "role")
+"""The texts that say whose an event is and what it is. Filters compare them, and the search index
+keeps them as they are.
+"""
+
 IMPORT_KEY = "import:"
 """How the source keys of captured and imported events begin."""
 

@@ -16,13 +16,13 @@ import msgspec
 from scroll_context.errors import StoreLocked, StoreReadOnly
 from scroll_context.events import EVERYTHING, Draft, Event, Grant, Progress
 from scroll_context.log import schema
+from scroll_context.log.erasing import named_payloads
+from scroll_context.log.file_backend import StoreLimits
 from scroll_context.log.filters import TextOrTexts
 from scroll_context.log.foreign import ForeignWriter
 from scroll_context.log.log import EventLog
-from scroll_context.log.payload_handles import ArtifactRef, ToolResultRef, ref
-from scroll_context.log.references import named_payloads
+from scroll_context.log.payloads import ArtifactRef, ToolResultRef, ref
 from scroll_context.log.schemes import open_backend
-from scroll_context.log.writer import StoreLimits
 from scroll_context.origin import Origin
 from scroll_context.search.search import PATIENCE, SearchIndex
 from scroll_context.sql.guard import GuardedSql

@@ -8,10 +8,9 @@ import pytest
 
 from scroll_context.events import Draft
 from scroll_context.log.chain import GENESIS, expected, leaf_of, link
-from scroll_context.log.columns import EventColumns, TableRow
-from scroll_context.log.file_backend import FileBackend
+from scroll_context.log.file_backend import INSERT, FileBackend
 from scroll_context.log.log import EventLog
-from scroll_context.log.writer import INSERT
+from scroll_context.log.rows import EventColumns, TableRow
 from scroll_context.upkeep.integrity import Verdict, verify
 
 Rows = list[TableRow]

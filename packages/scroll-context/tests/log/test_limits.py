@@ -8,7 +8,7 @@ import pytest
 
 from scroll_context.errors import StoreFull
 from scroll_context.events import Draft
-from scroll_context.log.writer import StoreLimits
+from scroll_context.log.file_backend import StoreLimits
 from scroll_context.store import Store
 from scroll_context.upkeep.salvage import salvage
 

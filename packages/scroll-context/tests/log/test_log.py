@@ -27,10 +27,10 @@ from scroll_context.errors import (
 )
 from scroll_context.events import Draft, Grant, Kind, Payload
 from scroll_context.log import schema
-from scroll_context.log.columns import COLUMNS
 from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.filters import SearchFilters, conditions
 from scroll_context.log.log import EventLog
+from scroll_context.log.rows import COLUMNS
 from scroll_context.sql.guard import _granted
 from scroll_context.upkeep.integrity import verify
 from waiting import join, wait_for

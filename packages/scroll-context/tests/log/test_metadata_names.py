@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import scroll_context
-from scroll_context.log.metadata_names import EXPORTED, RESERVED, SEQ_LIST_NAMES, SEQ_NAMES
+from scroll_context.log.foreign import EXPORTED, RESERVED, SEQ_LIST_NAMES, SEQ_NAMES
 
 _READ = re.compile(r"""metadata(?:\.get\(|\[|\.pop\()["'](\w+)["']|number_at\("(\w+)"\)""")
 

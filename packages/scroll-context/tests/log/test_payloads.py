@@ -20,8 +20,7 @@ from forms import form
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import Draft, Payload
 from scroll_context.log.log import EventLog
-from scroll_context.log.payload_handles import ArtifactRef, ToolResultRef, ref
-from scroll_context.log.payloads import CHUNK, PayloadStore
+from scroll_context.log.payloads import CHUNK, ArtifactRef, PayloadStore, ToolResultRef, ref
 
 
 @pytest.fixture

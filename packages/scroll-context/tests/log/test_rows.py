@@ -8,13 +8,14 @@ import pytest
 from scroll_context.errors import BadInput
 from scroll_context.events import Draft
 from scroll_context.log.chain import GENESIS
-from scroll_context.log.columns import EventColumns, TableRow
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
 from scroll_context.log.rows import (
     ERASED,
     ERASED_METADATA,
     LONGEST_ID,
+    EventColumns,
+    TableRow,
     event_from_row,
     is_blank,
     prepare,

@@ -19,7 +19,7 @@ from scroll_context.errors import StoreError, ToolFailed
 from scroll_context.events import Event, Scope
 from scroll_context.kernel.values import Pickled, Portable, portable, revive, revive_in_jail
 from scroll_context.log.log import EventLog
-from scroll_context.log.payload_handles import ArtifactRef, ToolResultRef, ref
+from scroll_context.log.payloads import ArtifactRef, ToolResultRef, ref
 from scroll_context.tools import recorder
 from scroll_context.tools.plain import MediaBytes
 from scroll_context.tools.recorder import ToolOutcome

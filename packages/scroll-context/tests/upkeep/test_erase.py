@@ -22,13 +22,12 @@ from forms import form
 from scroll_context.errors import BadInput, PayloadMissing, UnknownSeq
 from scroll_context.events import Draft, Kind, Scope
 from scroll_context.importing.run import import_file
-from scroll_context.log import references
+from scroll_context.log import erasing as row_erasing
 from scroll_context.log.backend import LogBackend
 from scroll_context.log.chain import leaf_of
-from scroll_context.log.columns import TableRow
 from scroll_context.log.journal import Journal
 from scroll_context.log.payload_folder import PayloadFolder
-from scroll_context.log.rows import ERASED, ERASED_METADATA
+from scroll_context.log.rows import ERASED, ERASED_METADATA, TableRow
 from scroll_context.store import Store
 from scroll_context.upkeep import erase as erasing
 from scroll_context.upkeep.erase import has_chores
@@ -517,7 +516,7 @@ def test_a_body_that_is_stored_while_the_files_are_cleaned_is_not_lost(
 ) -> None:
     text = f"the code is {SECRET}\n" * 5_000
     seq = store.append(Draft(session_id="old", content=text))
-    named_payloads = references.named_payloads
+    named_payloads = row_erasing.named_payloads
     appended: list[int] = []
 
     with Store(folder) as other:
@@ -528,7 +527,7 @@ def test_a_body_that_is_stored_while_the_files_are_cleaned_is_not_lost(
                 appended.append(other.append(Draft(session_id="new", content=text)))
             return names
 
-        monkeypatch.setattr(references, "named_payloads", append_then)
+        monkeypatch.setattr(row_erasing, "named_payloads", append_then)
         store.erase(seqs=[seq])
         assert store.log.get(seq).is_erased
         assert other.log.text(other.log.get(appended[0])) == text and verify(other.log).ok

@@ -13,11 +13,10 @@ import pytest
 
 from scroll_context.errors import PayloadMissing, ScrollError, StoreDamaged, StoreLocked
 from scroll_context.events import Draft, Kind
-from scroll_context.log.columns import COLUMNS
 from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.log import EventLog
 from scroll_context.log.pages import PageFile, is_event
-from scroll_context.log.rows import event_from_row
+from scroll_context.log.rows import COLUMNS, event_from_row
 from scroll_context.search import documents
 from scroll_context.store import Store
 from scroll_context.upkeep.integrity import verify

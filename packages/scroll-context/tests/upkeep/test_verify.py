@@ -11,8 +11,8 @@ from scroll_context.events import STORE_SESSION, Draft, Kind
 from scroll_context.log.chain import leaf_of
 from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.log import EventLog
-from scroll_context.log.readers import PAGE
 from scroll_context.log.rows import ERASED, ERASED_METADATA
+from scroll_context.log.schema import PAGE
 from scroll_context.store import Store
 from scroll_context.upkeep.integrity import verify
 

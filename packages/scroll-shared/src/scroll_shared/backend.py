@@ -14,14 +14,13 @@ from typing import Any
 
 from scroll_context.errors import BadInput, NotAStore, ScrollError, StoreUnreachable
 from scroll_context.log.backend import ErasureRecord, LogWatcher, Written
-from scroll_context.log.columns import TableRow
 from scroll_context.log.erasing import erasure_draft
+from scroll_context.log.file_backend import Readers
 from scroll_context.log.lease import Holder
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
-from scroll_context.log.readers import PAGE, Readers, Values
-from scroll_context.log.rows import PreparedRow, prepare
-from scroll_context.log.schema import utc_now
+from scroll_context.log.rows import PreparedRow, TableRow, prepare
+from scroll_context.log.schema import PAGE, Values, utc_now
 from scroll_shared import admin
 from scroll_shared.address import Address
 from scroll_shared.erasure import (

@@ -20,12 +20,12 @@ from pathlib import Path
 
 from scroll_context.errors import StoreError
 from scroll_context.log.chain import body_of, leaf_of
-from scroll_context.log.columns import TableRow
 from scroll_context.log.erasing import PURGE, REPLACE, add_chores, blanked, rewriting
+from scroll_context.log.file_backend import Readers
 from scroll_context.log.log import NEWEST_ERASURE
 from scroll_context.log.payloads import PayloadStore
-from scroll_context.log.readers import PAGE, Readers
-from scroll_context.log.rows import PreparedRow, event_from_row
+from scroll_context.log.rows import PreparedRow, TableRow, event_from_row
+from scroll_context.log.schema import PAGE
 from scroll_context.text.printable import printable
 from scroll_context.upkeep.integrity import spans_before
 from scroll_shared.collect import collect, still_named

@@ -17,11 +17,11 @@ import msgspec
 from scroll_context.errors import BadInput, StoreDamaged
 from scroll_context.events import Progress
 from scroll_context.log.chain import body_of
-from scroll_context.log.columns import TableRow
 from scroll_context.log.file_backend import FileBackend
+from scroll_context.log.keys import ERASED_KEY
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
-from scroll_context.log.writer import ERASED_KEY
+from scroll_context.log.rows import TableRow
 from scroll_context.upkeep.integrity import verify
 from scroll_context.upkeep.transfer import BackupReport, backup
 from scroll_shared.address import Address

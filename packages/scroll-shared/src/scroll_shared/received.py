@@ -17,8 +17,8 @@ import msgspec
 
 from scroll_context.events import Kind
 from scroll_context.log.chain import body_of, leaf_of
-from scroll_context.log.columns import EventColumns, TableRow
 from scroll_context.log.erasing import blanked
+from scroll_context.log.keys import ERASED_KEY
 from scroll_context.log.payloads import is_digest
 from scroll_context.log.rows import (
     ERASED,
@@ -26,9 +26,10 @@ from scroll_context.log.rows import (
     METADATA_LIMIT,
     UNREADABLE,
     UNREADABLE_METADATA,
+    EventColumns,
+    TableRow,
 )
 from scroll_context.log.schema import utc_now
-from scroll_context.log.writer import ERASED_KEY
 
 SENT = "seq, session_id, agent_id, task_id, nonce, body, leaf, chain, source_bytes"
 """The columns of the server's table that `table_row` takes."""

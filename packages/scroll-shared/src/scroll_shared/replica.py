@@ -30,9 +30,9 @@ from scroll_context.events import STORE_SESSION, Kind
 from scroll_context.files import complete_file
 from scroll_context.log import schema
 from scroll_context.log.chain import breaks
-from scroll_context.log.columns import ALL_COLUMNS, TableRow
 from scroll_context.log.erasing import PURGE
-from scroll_context.log.writer import INSERT, REPLICA, head_of
+from scroll_context.log.file_backend import INSERT, REPLICA, head_of
+from scroll_context.log.rows import ALL_COLUMNS, TableRow
 from scroll_shared.address import Address
 from scroll_shared.received import as_unreadable
 

@@ -1,8 +1,8 @@
 """`postgresql://` addresses for the core (the entry-point group `scroll_context.stores`)."""
 
 from scroll_context.errors import BadInput
+from scroll_context.log.file_backend import StoreLimits
 from scroll_context.log.schemes import Finding
-from scroll_context.log.writer import StoreLimits
 from scroll_shared import doctor
 from scroll_shared.address import parse
 from scroll_shared.backend import SharedBackend, open_shared

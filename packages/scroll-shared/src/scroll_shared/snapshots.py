@@ -39,9 +39,9 @@ from scroll_context.errors import BadInput, StoreDamaged, StoreError, StoreLocke
 from scroll_context.files import sync_folder
 from scroll_context.log import schema
 from scroll_context.log.chain import GENESIS, body_of, breaks
-from scroll_context.log.columns import TableRow
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
+from scroll_context.log.rows import TableRow
 from scroll_context.search.index_files import committed_files
 from scroll_context.upkeep.erase import has_chores
 from scroll_shared.address import Address

@@ -23,9 +23,8 @@ from scroll_context.errors import (
 )
 from scroll_context.log.backend import Written
 from scroll_context.log.chain import body_of, leaf_of
-from scroll_context.log.columns import TableRow
 from scroll_context.log.payloads import PayloadStore
-from scroll_context.log.rows import PreparedRow
+from scroll_context.log.rows import PreparedRow, TableRow
 from scroll_shared.objects import SharedPayloads
 from scroll_shared.replica import Replica, transposed
 from scroll_shared.server import Bytes, Numbers, Server, Texts

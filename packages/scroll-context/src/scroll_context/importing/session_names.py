@@ -9,8 +9,8 @@ import itertools
 from collections.abc import Callable
 
 from scroll_context.events import IMPORTED
+from scroll_context.log.keys import ERASED_KEY
 from scroll_context.log.log import EventLog
-from scroll_context.log.writer import ERASED_KEY
 
 _KEYS = (
     "SELECT source_key FROM event "

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Protocol
 from scroll_context.errors import ScrollError
 from scroll_context.log.lease import AnyLease, Holder
 from scroll_context.log.payloads import PayloadStore
-from scroll_context.log.readers import Values
 from scroll_context.log.rows import PreparedRow
+from scroll_context.log.schema import Values
 
 
 class Written(NamedTuple):

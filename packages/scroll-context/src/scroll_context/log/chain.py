@@ -33,7 +33,7 @@ if hasattr(os, "register_at_fork"):
 Columns = Sequence[str | int | None]
 
 Row = Any
-"""A `TableRow` (columns.py), in which damage may have left any type."""
+"""A `TableRow` (rows.py), in which damage may have left any type."""
 
 # A leaf covers these columns of a row: those between seq and chain.
 _COVERED = slice(1, 21)

@@ -1,25 +1,27 @@
-"""Erased rows: how one is made, and the transaction in which rows may be changed.
+"""Erased rows and the payloads that only they named.
 
 An erased event keeps its seq, whose it was, its kind, its times and the hash of what it was
-(`leaf`); content, headline, name, metadata and payload are gone. The guards of the log are lifted
-inside the transaction, which also notes in the table `chore` what is left to do. upkeep/erase.py
-chooses the events, does the chores and says what erasing cannot reach.
+(`leaf`); content, headline, name, metadata and payload are gone. `rewriting` is the transaction in
+which rows may be changed: the guards of the log are lifted inside it, and it notes in the table
+`chore` what is left to do. A payload is deleted only if no event names it, in its row or in the
+text of a snapshot. upkeep/erase.py chooses the events, does the chores and says what erasing cannot
+reach.
 """
 
 import contextlib
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from scroll_context.events import STORE_SESSION, Draft, Kind, merged_spans
 from scroll_context.log import schema
+from scroll_context.log.backend import LogBackend
 from scroll_context.log.chain import leaf_of
-from scroll_context.log.columns import EventColumns, TableRow
-from scroll_context.log.readers import marked_pages
-from scroll_context.log.rows import ERASED, ERASED_METADATA, event_from_row
-from scroll_context.log.writer import erased_key
+from scroll_context.log.keys import erased_key
+from scroll_context.log.rows import ERASED, ERASED_METADATA, EventColumns, TableRow, event_from_row
+from scroll_context.log.schema import marked_pages
 
 _SET = ", ".join(f"{name} = ?" for name in EventColumns._fields)
 REPLACE = f"UPDATE event SET {_SET}, nonce = NULL, leaf = ? WHERE seq = ?"
@@ -130,3 +132,59 @@ def blanked(row: TableRow, source_key: str | None) -> EventColumns:
         metadata=ERASED_METADATA,
         source_key=source_key,
     )
+
+
+# payloads that events name ------------------------------------------------------------------------
+
+
+def unshared_payloads(backend: LogBackend, chosen: set[int]) -> list[str]:
+    """The payload files that these events need and no other event does."""
+    needed: dict[str, None] = {}
+    needed_by_others: set[str] = set()
+    for seq, digests in _payloads_by_event(backend):
+        if seq in chosen:
+            needed.update(dict.fromkeys(digests))
+        else:
+            needed_by_others.update(digests)
+    return [digest for digest in needed if digest not in needed_by_others]
+
+
+def named_payloads(backend: LogBackend, after: int = 0) -> set[str]:
+    """Every payload that an event after a seq names, in its row or in the text of a snapshot."""
+    payloads: set[str] = set()
+    for _, digests in _payloads_by_event(backend, "seq > ?", [after]):
+        payloads.update(digests)
+    return payloads
+
+
+def remove_unnamed(backend: LogBackend, digests: Sequence[str]) -> None:
+    """Delete those of these payloads that no event names.
+
+    The write lock is held meanwhile, so nothing is appended; later appends look again.
+    """
+    if not digests:
+        return
+    last = backend.last_seq()
+    in_use = named_payloads(backend)
+    with (
+        schema.Translated(backend.path),
+        contextlib.closing(schema.connect(backend.path, writable=True)) as database,
+    ):
+        schema.begin(database, backend.path, backend.lock_timeout)
+        in_use |= named_payloads(backend, last)
+        for digest in digests:
+            if digest not in in_use:
+                backend.payloads.remove(digest)
+        database.execute("ROLLBACK")
+
+
+def _payloads_by_event(
+    backend: LogBackend, where: str = "1", values: Sequence[Any] = ()
+) -> Iterator[tuple[int, list[str]]]:
+    rows = backend.query(
+        "SELECT seq, kind, content, payload FROM event "
+        f"WHERE (payload IS NOT NULL OR kind = 'snapshot') AND {where}",
+        values,
+    )
+    for seq, kind, content, digest in rows:
+        yield seq, backend.payloads.named_by(kind, content, digest)

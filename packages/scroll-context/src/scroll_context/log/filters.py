@@ -16,8 +16,7 @@ import msgspec
 
 from scroll_context.events import EVERYTHING, Grant
 from scroll_context.log import times
-from scroll_context.log.labels import LABELS
-from scroll_context.origin import FROM_USER_SQL
+from scroll_context.origin import FROM_USER_SQL, LABELS
 
 TextOrTexts = str | Sequence[str] | None
 

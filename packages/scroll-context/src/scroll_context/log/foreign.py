@@ -14,6 +14,12 @@ event
 The lease of each session is held while events are added to it, so a session that is open elsewhere
 never has events that its view does not know. What a host program sends, a trusted restore, push and
 pull do not pass here: they are recorded exactly.
+
+The names that mean something to Scroll are listed here, and nowhere else. Scroll's own exports may
+bring those in EXPORTED, because they only describe what happened. SEQ_NAMES and SEQ_LIST_NAMES hold
+seqs, which a merge changes to the addresses in the new log (upkeep/addresses.py). A test finds
+names that the code reads and that are missing. The shapes of the values are in contents.py
+(`_SHAPES`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -28,9 +34,90 @@ from scroll_context.events import BOOKKEEPING, STORE_SESSION, Draft, Event, Kind
 from scroll_context.ids import text_id
 from scroll_context.log.lease import AnyLease
 from scroll_context.log.log import EventLog
-from scroll_context.log.metadata_names import EXPORTED, RESERVED, SET_ASIDE
 from scroll_context.log.redact import Redactor
-from scroll_context.origin import NOT_IMPORTED_SQL, UNREDACTED, Origin
+from scroll_context.origin import DAMAGED, NOT_IMPORTED_SQL, UNREDACTED, Origin
+
+# names in metadata --------------------------------------------------------------------------------
+
+SET_ASIDE = "set_aside"
+"""Where a foreign event keeps metadata under names that Scroll gives a meaning to."""
+
+PAYLOAD_MISSING = "payload_missing"
+"""Set for an event of a foreign export that names a body and does not bring it: it has none here.
+"""
+
+RESERVED = frozenset(
+    (
+        # Where an event comes from, and what happened to it on the way.
+        "captured",
+        "host_id",
+        "imported",
+        "moved_from",
+        "named_there",
+        "altered",
+        "replaced_surrogates",
+        DAMAGED,
+        UNREDACTED,
+        PAYLOAD_MISSING,
+        SET_ASIDE,
+        # Events that repeat history, and events of the log about itself.
+        "echo",
+        "erased",
+        "rule",
+        "spans",
+        "kind",
+        # Sessions, forks and settings.
+        "session_id",
+        "settings",
+        "context",
+        "earlier",
+        "lost",
+        "at_seq",
+        # Requests, evictions and retractions.
+        "digest",
+        "hash",
+        "plan",
+        "renderer",
+        "retraction",
+        "tools",
+        "window",
+        "upto",
+        # Messages of hosts in their exact bytes.
+        "wire",
+        "wire_seq",
+        # The model reads a shape as a fact about the tool.
+        "shape",
+    )
+)
+"""Names that no import may use."""
+
+EXPORTED = frozenset(
+    (
+        # Replies, cells and tool calls.
+        "bound",
+        "bytes",
+        "continues",
+        "cost",
+        "cut",
+        "effects",
+        "tokens",
+        "tool_calls",
+        "unknown",
+        "usage",
+        "inside_cell",
+        "made_from",
+        "seqs",
+    )
+)
+"""Names that only an export of a store may use."""
+
+SEQ_NAMES = ("at_seq", "upto", "wire_seq", "inside_cell")
+"""Names that hold one seq."""
+
+SEQ_LIST_NAMES = ("made_from", "seqs")
+"""Names that hold a list of packed seqs (`events.packed_seqs`)."""
+
+# adding -------------------------------------------------------------------------------------------
 
 NOTE = "note"
 """The kind of what an assistant noted with the MCP tool of that name; the hand-over shows it."""

@@ -1,9 +1,10 @@
 """The user's secret, which belongs to a store and lies outside it and its backups.
 
-It keys the hash of an erased event's source key and the fingerprint of a redacted secret, so that a
-store alone allows no guess at either. It is made when it is first needed, in the file that
-SCROLL_KEY_FILE names, else `scroll/key` in the user's configuration folder. Without it everything
-can be read; only an erased event that is imported again is no longer recognised.
+It keys the hash of an erased event's source key (`erased_key`) and the fingerprint of a redacted
+secret (redact.py), so that a store alone allows no guess at either. It is made when it is first
+needed, in the file that SCROLL_KEY_FILE names, else `scroll/key` in the user's configuration
+folder. Without it everything can be read; only an erased event that is imported again is no longer
+recognised.
 """
 
 import contextlib
@@ -61,3 +62,14 @@ def make_key() -> bytes:
 def keyed_hash(key: bytes, text: str) -> str:
     """40 hex digits that only somebody with the key can connect to the text."""
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:40]
+
+
+# source keys of erased events ---------------------------------------------------------------------
+
+ERASED_KEY = "erased:"
+"""The prefix of an erased event's source key."""
+
+
+def erased_key(source_key: str | None) -> str | None:
+    """The source key of an erased event: a hash, by which a second import recognises the event."""
+    return source_key and ERASED_KEY + keyed_hash(make_key(), source_key)

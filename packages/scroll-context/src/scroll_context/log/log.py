@@ -24,14 +24,12 @@ from scroll_context.errors import (
 from scroll_context.events import EVERYTHING, STORE_SESSION, Draft, Event, Excerpt, Grant, Kind
 from scroll_context.log import schema
 from scroll_context.log.backend import LogBackend, Written
-from scroll_context.log.columns import TableRow
 from scroll_context.log.commits import Batch, GroupCommit, Ticket
+from scroll_context.log.erasing import remove_unnamed
 from scroll_context.log.filters import NO_FILTERS, FilterFields, SearchFilters, conditions
 from scroll_context.log.payloads import excerpt
-from scroll_context.log.readers import PAGE, Values, marked_pages
-from scroll_context.log.references import remove_unnamed
-from scroll_context.log.rows import PreparedRow, event_from_row, prepare, put_again
-from scroll_context.log.schema import utc_now
+from scroll_context.log.rows import PreparedRow, TableRow, event_from_row, prepare, put_again
+from scroll_context.log.schema import PAGE, Values, marked_pages, utc_now
 from scroll_context.work import check as check_work
 
 NEWEST_ERASURE = (

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from scroll_context.log.columns import ALL_COLUMNS, TableRow
+from scroll_context.log.rows import ALL_COLUMNS, TableRow
 
 _TABLE_LEAF = 0x0D
 # The serial type of a 32-byte blob.

@@ -4,27 +4,32 @@ A body is written to a temporary file, synced, renamed to its digest, and the fo
 anyone may refer to it; so an event never names a payload that a crash can take away. Equal bodies
 are one file. Every read checks the digest: a body comes back exact or not at all. Digests come from
 rows and from model code, so they are untrusted: only 64 hex digits ever become a path.
+
+A `PayloadRef` is a handle for programs that use a store: size, type and address of a body, which is
+loaded when asked for.
 """
 
 import codecs
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from scroll_context.contents import Snapshot
 from scroll_context.errors import (
+    BadInput,
     PayloadDamaged,
     PayloadMissing,
     StoreError,
     StoreFull,
     StoreReadOnly,
 )
-from scroll_context.events import Excerpt, Kind, Payload
+from scroll_context.events import Event, Excerpt, Kind, Payload
 from scroll_context.log.payload_folder import PayloadFolder, PayloadPlace
 from scroll_context.log.schema import command
 from scroll_context.work import check as check_work
@@ -309,3 +314,65 @@ def _pieces(body: bytes | str | IO[bytes] | Iterable[bytes]) -> Iterable[bytes]:
     if hasattr(body, "read"):
         return iter(lambda: body.read(CHUNK), b"")
     return body
+
+
+# handles ------------------------------------------------------------------------------------------
+
+
+class PayloadRef:
+    """The base of every handle: where the body belongs, how large it is, and how it begins."""
+
+    def __init__(self, event: Event, payload: Payload, payloads: PayloadStore) -> None:
+        self.seq = event.seq
+        self.preview = event.content
+        self.size = payload.size
+        self.media_type = payload.media_type
+        self.digest = payload.digest
+        self._payloads = payloads
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} seq={self.seq} {self.media_type} {self.size:,} bytes>"
+
+
+class ToolResultRef(PayloadRef):
+    """Text: a tool's result, a long message, a cell's complete output."""
+
+    def text(self) -> str:
+        return self._payloads.text(self.digest)
+
+    def json(self) -> Any:
+        try:
+            return json.loads(self.text())
+        except ValueError as error:
+            raise BadInput(
+                f"the payload of seq {self.seq} is not JSON ({error}); read it with .text()"
+            ) from error
+
+    def lines(self) -> Iterator[str]:
+        """The lines, one at a time, without holding the complete text."""
+        rest = ""
+        for piece in self._payloads.text_pieces(self.digest):
+            *lines, rest = (rest + piece).split("\n")
+            yield from lines
+        if rest:
+            yield rest
+
+
+class ArtifactRef(PayloadRef):
+    """Bytes: an image, an archive, a generated file."""
+
+    def bytes(self) -> bytes:
+        return self._payloads.read(self.digest)
+
+    def save_as(self, target: str | Path) -> Path:
+        """Write the body to a new file."""
+        self._payloads.save_as(self.digest, Path(target))
+        return Path(target)
+
+
+def ref(event: Event, payloads: PayloadStore) -> ToolResultRef | ArtifactRef | None:
+    """The handle of an event's payload, or None when the body is inline."""
+    if event.payload is None:
+        return None
+    kind = ToolResultRef if event.payload.is_text else ArtifactRef
+    return kind(event, event.payload, payloads)

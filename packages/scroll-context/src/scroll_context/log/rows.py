@@ -1,4 +1,8 @@
-"""Between values and rows: a draft as a row of the event table, and back.
+"""Rows of the event table: their columns, and the way between values and rows.
+
+`EventColumns` are the columns between seq and chain: the event itself, which its hash covers.
+`TableRow` is a complete row. Both are plain tuples to SQLite and to MessagePack, so the order of
+the fields is part of the file format (docs/FORMAT.md).
 
 A draft is checked here, before it waits for the write lock, so that one caller's bad value never
 spoils a commit that others share. Text over the inline limit moves to a payload and leaves a
@@ -8,17 +12,92 @@ preview. What SQLite cannot hold (lone surrogates) is replaced, and the row says
 import builtins
 import datetime as dt
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from scroll_context.errors import BadInput
 from scroll_context.events import Draft, Event, Payload
 from scroll_context.log.chain import leaf_of, link, new_nonce
-from scroll_context.log.columns import EventColumns, TableRow
 from scroll_context.log.payloads import TEXT, PayloadStore, is_digest
 from scroll_context.log.times import recorded
 from scroll_context.origin import DAMAGED
+
+# columns ------------------------------------------------------------------------------------------
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class EventColumns(NamedTuple):
+    """An event itself: the columns between seq and chain."""
+
+    session_id: str
+    agent_id: str
+    task_id: str
+    kind: str
+    role: str
+    name: str
+    content: str
+    payload: str | None
+    payload_size: Int64 | None
+    payload_type: str | None
+    tool_call_id: str
+    tool_state: str
+    headline: str
+    reply_to: Int64 | None
+    step_index: Int64 | None
+    msg_index: Int64 | None
+    metadata: str
+    created_at: str
+    recorded_at: str
+    source_key: str | None
+
+
+class TableRow(NamedTuple):
+    """A row of the event table.
+
+    It is made of what the file holds, so damage can give any field another type. A row with a leaf
+    and without a nonce was erased.
+    """
+
+    seq: int
+    session_id: str
+    agent_id: str
+    task_id: str
+    kind: str
+    role: str
+    name: str
+    content: str
+    payload: str | None
+    payload_size: int | None
+    payload_type: str | None
+    tool_call_id: str
+    tool_state: str
+    headline: str
+    reply_to: int | None
+    step_index: int | None
+    msg_index: int | None
+    metadata: str
+    created_at: str
+    recorded_at: str
+    source_key: str | None
+    chain: bytes
+    nonce: bytes | None
+    leaf: bytes | None
+
+    @property
+    def columns(self) -> EventColumns:
+        """The event itself: the columns between seq and chain."""
+        return EventColumns._make(self[1:21])
+
+
+ALL_COLUMNS = TableRow._fields
+"""Every column of the event table: the last two make a row erasable (see chain.py)."""
+
+COLUMNS = ALL_COLUMNS[:-2]
+"""The columns of an event: its address, what it says, and its chain value."""
+
+# rows and events ----------------------------------------------------------------------------------
 
 INLINE_LIMIT = 32 * 1024
 """The most bytes of UTF-8 that a row may hold."""

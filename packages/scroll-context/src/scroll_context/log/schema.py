@@ -1,4 +1,5 @@
-"""The inside of the log file: tables, guards, versions, and how a file is created or opened.
+"""The inside of the log file: tables, guards, versions, and how a file is created, opened and
+queried.
 
 A log file is created complete, under a temporary name, and linked into place, so that no process
 ever meets half of one. The guards live in the file: SQLite itself refuses UPDATE, DELETE and every
@@ -15,8 +16,9 @@ import shlex
 import sqlite3
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from scroll_context.errors import (
@@ -383,3 +385,21 @@ def size_of(file: Path) -> int:
 def utc_now() -> str:
     """The time as the log writes it: ISO-8601, UTC, microseconds."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
+
+
+# values of queries --------------------------------------------------------------------------------
+
+# For ? and for :name; newer versions of sqlite3 refuse ?1.
+Values = Sequence[Any] | Mapping[str, Any]
+
+PAGE = 500
+"""How many rows a query fetches or names at once."""
+
+T = TypeVar("T")
+
+
+def marked_pages(values: Sequence[T]) -> Iterator[tuple[Sequence[T], str]]:
+    """The values in pages, each with as many question marks for a condition with IN."""
+    for start in range(0, len(values), PAGE):
+        page = values[start : start + PAGE]
+        yield page, ", ".join("?" * len(page))

@@ -13,8 +13,7 @@ import msgspec
 from scroll_context.errors import BadInput
 from scroll_context.log.address import DISTRIBUTIONS, is_address, scheme_of
 from scroll_context.log.backend import LogBackend
-from scroll_context.log.file_backend import FileBackend
-from scroll_context.log.writer import StoreLimits
+from scroll_context.log.file_backend import FileBackend, StoreLimits
 from scroll_context.plugins import entry_points, how_to_install
 
 GROUP = "scroll_context.stores"

@@ -1,13 +1,18 @@
-"""Times: how the log writes them, and how a filter names one.
+"""Times: how the log writes them, how a filter names one, and which dates cannot be right.
 
 The log compares times as text, so all of them are UTC: `recorded` converts a time with another zone
 before it is stored. `bound` reads a filter in the same way for every caller (`ms`, MCP, the command
 line, the inspector). A time without a zone is UTC, and the beginning of a time (`2024`, `2024-07`,
 `2024-07-31`, `2024-07-31T10`) stands for everything that begins so.
+
+Imported histories have wrong dates now and then. Sessions stand in the order in which they
+happened, so `misdated` finds a date that breaks it.
 """
 
 import datetime as dt
 import re
+from bisect import bisect_right
+from collections.abc import Sequence
 
 from scroll_context.errors import BadInput
 
@@ -76,3 +81,60 @@ def recorded(created_at: str) -> str:
         return moment.astimezone(dt.UTC).isoformat() if moment.utcoffset() else created_at
     except (ValueError, OverflowError):
         return created_at
+
+
+# dates that contradict their neighbours -----------------------------------------------------------
+
+# Share of the dates. If more of them break the order, it is not an order of time.
+MOST_SUSPECT = 0.2
+
+
+def misdated(dates: Sequence[str]) -> dict[int, str]:
+    """The positions whose ISO date contradicts its neighbours, each with a sentence that says how.
+
+    The largest set of dates that run forward is assumed to be right. If many dates would be
+    suspect, none is: several histories were probably concatenated.
+    """
+    days = [date[:10] for date in dates]
+    right = _running_forward(days)
+    suspect = [at for at in range(len(days)) if at not in right and days[at]]
+    if len(suspect) > MOST_SUSPECT * len(days):
+        return {}
+    reasons = {}
+    for at in suspect:
+        before = max((other for other in right if other < at), default=None)
+        after = min((other for other in right if other > at), default=None)
+        if before is not None and days[at] < days[before]:
+            reasons[at] = (
+                f"dated {days[at]}, but what comes before it is dated {days[before]}: "
+                "it may be misdated"
+            )
+        elif after is not None:
+            reasons[at] = (
+                f"dated {days[at]}, but what comes after it is dated {days[after]}: "
+                "it may be misdated"
+            )
+    return reasons
+
+
+def _running_forward(days: Sequence[str]) -> set[int]:
+    """The positions of a longest subsequence that never runs backwards, without those that have
+    no date.
+    """
+    # The least day at which a subsequence of each length can end.
+    ends: list[str] = []
+    at_end: list[int] = []
+    before: dict[int, int | None] = {}
+    for at, day in enumerate(days):
+        if not day:
+            continue
+        length = bisect_right(ends, day)
+        before[at] = at_end[length - 1] if length else None
+        ends[length:] = [day, *ends[length + 1 :]]
+        at_end[length:] = [at, *at_end[length + 1 :]]
+    chain: set[int] = set()
+    last = at_end[-1] if at_end else None
+    while last is not None:
+        chain.add(last)
+        last = before[last]
+    return chain

@@ -12,7 +12,7 @@ from scroll_context.errors import BadInput
 from scroll_context.events import Scope
 from scroll_context.log import times
 from scroll_context.log.filters import FilterFields, SearchFilters
-from scroll_context.log.labels import LABELS
+from scroll_context.origin import LABELS
 
 # Characters in all arguments of one call together.
 MAX_TEXT = 100_000

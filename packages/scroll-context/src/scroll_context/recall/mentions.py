@@ -11,7 +11,7 @@ import msgspec
 from scroll_context.errors import BadInput
 from scroll_context.events import Event
 from scroll_context.log.filters import NO_FILTERS, SearchFilters
-from scroll_context.log.readers import marked_pages
+from scroll_context.log.schema import marked_pages
 from scroll_context.recall.arguments import text_of, texts, whole_number
 from scroll_context.recall.lookup import EXPAND_BYTES, row_bytes
 from scroll_context.recall.reader import Reader

@@ -10,12 +10,12 @@ from scroll_context.errors import BadInput
 from scroll_context.events import Event
 from scroll_context.log.filters import SearchFilters
 from scroll_context.log.log import SessionInfo
+from scroll_context.log.times import misdated
 from scroll_context.recall.arguments import moment, text_of, whole_number
 from scroll_context.recall.mentions import subject_of
 from scroll_context.recall.reader import Reader
 from scroll_context.recall.rows import Answer, Row, event_row
 from scroll_context.recall.topics import SessionTopic, SessionTopics
-from scroll_context.text.dates import misdated
 from scroll_context.text.gist import READ as GIST_READ
 from scroll_context.text.gist import gist
 from scroll_context.text.similar import content_stems

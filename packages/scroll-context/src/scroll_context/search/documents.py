@@ -14,8 +14,8 @@ import tantivy
 from scroll_context.errors import PayloadDamaged, PayloadMissing
 from scroll_context.events import Event
 from scroll_context.log import times
-from scroll_context.log.labels import LABELS
 from scroll_context.log.payloads import PayloadStore
+from scroll_context.origin import LABELS
 from scroll_context.search.tokenize import (
     SPACELESS,
     compounds,

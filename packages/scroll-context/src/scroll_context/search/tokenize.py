@@ -21,7 +21,7 @@ from functools import lru_cache
 
 import tantivy
 
-from scroll_context.log.labels import LABELS
+from scroll_context.origin import LABELS
 
 VERSION = 6
 

@@ -26,8 +26,8 @@ from msgspec.structs import replace
 from scroll_context.contents import EarlierWork, Topic
 from scroll_context.events import EVERYTHING, Event, Grant
 from scroll_context.log.log import EventLog, SessionInfo
+from scroll_context.log.times import misdated
 from scroll_context.search.search import SearchIndex
-from scroll_context.text.dates import misdated
 from scroll_context.text.stance import Statement, statements
 from scroll_context.text.terms import (
     NEIGHBOURS,

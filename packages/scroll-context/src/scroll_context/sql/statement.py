@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from scroll_context.errors import QueryRefused
-from scroll_context.log.columns import EventColumns
+from scroll_context.log.rows import EventColumns
 
 COLUMNS = ("seq", *EventColumns._fields)
 """The columns of both views."""

@@ -23,7 +23,7 @@ from scroll_context.contents import (
 )
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import Draft, Event, Kind, unpacked_seqs
-from scroll_context.log.metadata_names import SEQ_LIST_NAMES, SEQ_NAMES
+from scroll_context.log.foreign import SEQ_LIST_NAMES, SEQ_NAMES
 
 NAMED_THERE = "named_there"
 """Where a merged event keeps the parts that name events of other sessions, with their old seqs."""

@@ -34,11 +34,10 @@ from scroll_context.errors import BadInput, UnknownSeq
 from scroll_context.events import STORE_SESSION, Event, Progress
 from scroll_context.locks import release, try_lock
 from scroll_context.log import schema
-from scroll_context.log.erasing import PURGE
+from scroll_context.log.erasing import PURGE, remove_unnamed, unshared_payloads
 from scroll_context.log.filters import FilterFields, SearchFilters, conditions
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
-from scroll_context.log.references import remove_unnamed, unshared_payloads
 from scroll_context.log.rows import IS_ERASED
 from scroll_context.log.schema import LOG_NAME
 from scroll_context.search.search import SearchIndex

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from scroll_context.contents import Snapshot, index_sources, media_of
 from scroll_context.events import ABOUT_THE_LOG, Event, Grant, Kind, Progress, Scope, unpacked_seqs
 from scroll_context.log.log import EventLog
-from scroll_context.log.readers import PAGE
+from scroll_context.log.schema import PAGE
 from scroll_context.upkeep.needles import Needles, NewValues
 
 

@@ -17,9 +17,8 @@ import msgspec
 from scroll_context.errors import BadInput
 from scroll_context.events import Kind, Progress
 from scroll_context.log.chain import GENESIS, expected
-from scroll_context.log.columns import COLUMNS, TableRow
 from scroll_context.log.payloads import PayloadStore, hashed
-from scroll_context.log.rows import event_from_row, is_blank
+from scroll_context.log.rows import COLUMNS, TableRow, event_from_row, is_blank
 from scroll_context.text.json_bounds import TooManyValues, check_line
 from scroll_context.upkeep.transfer import EXPORT_VERSION
 

@@ -23,9 +23,8 @@ from scroll_context.events import (
     unpacked_seqs,
 )
 from scroll_context.log.chain import GENESIS, breaks
-from scroll_context.log.columns import TableRow
 from scroll_context.log.log import EventLog
-from scroll_context.log.rows import event_from_row, is_blank, is_unreadable
+from scroll_context.log.rows import TableRow, event_from_row, is_blank, is_unreadable
 
 _SPECIAL = ABOUT_THE_LOG | {Kind.SNAPSHOT}
 

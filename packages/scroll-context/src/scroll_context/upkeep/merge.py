@@ -26,9 +26,11 @@ from scroll_context.events import (
     Progress,
 )
 from scroll_context.log import schema
-from scroll_context.log.columns import TableRow
+from scroll_context.log.erasing import remove_unnamed
+from scroll_context.log.file_backend import INSERT
 from scroll_context.log.foreign import (
     NOTE,
+    PAYLOAD_MISSING,
     ForeignWriter,
     HeldLeases,
     Piece,
@@ -36,11 +38,8 @@ from scroll_context.log.foreign import (
     is_reserved_session,
 )
 from scroll_context.log.log import EventLog
-from scroll_context.log.metadata_names import PAYLOAD_MISSING
-from scroll_context.log.readers import PAGE
-from scroll_context.log.references import remove_unnamed
-from scroll_context.log.rows import event_from_row
-from scroll_context.log.writer import INSERT
+from scroll_context.log.rows import TableRow, event_from_row
+from scroll_context.log.schema import PAGE
 from scroll_context.origin import Origin
 from scroll_context.upkeep.addresses import named_seqs, renumbered
 from scroll_context.upkeep.export_reader import ChainLinks, ExportReader

@@ -21,12 +21,11 @@ from scroll_context.events import Draft, Kind, Progress
 from scroll_context.files import sync_folder
 from scroll_context.log import schema
 from scroll_context.log.chain import GENESIS, expected
-from scroll_context.log.columns import TableRow
+from scroll_context.log.file_backend import INSERT
 from scroll_context.log.pages import PageFile, Place, is_event, pair
 from scroll_context.log.payloads import PayloadStore, is_digest
-from scroll_context.log.rows import prepare
+from scroll_context.log.rows import TableRow, prepare
 from scroll_context.log.schema import utc_now
-from scroll_context.log.writer import INSERT
 
 
 class SalvageReport(msgspec.Struct, frozen=True):

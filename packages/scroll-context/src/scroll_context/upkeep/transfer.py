@@ -31,9 +31,9 @@ from scroll_context.events import Kind, Progress
 from scroll_context.files import sync_folder
 from scroll_context.log import schema
 from scroll_context.log.chain import GENESIS, expected
-from scroll_context.log.columns import TableRow
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import PayloadStore
+from scroll_context.log.rows import TableRow
 
 EXPORT_VERSION = 2
 _HASHES = ("chain", "nonce", "leaf")
