@@ -15,7 +15,7 @@ from printed_cells import printed_cells, session_about_a_trip
 from scroll_context.kernel.kernel import KernelOptions
 from scroll_context.recall.arguments import FILTER_ARGUMENTS
 from scroll_context.recall.mentions import MOST_MATCHES
-from scroll_context.recall.rows import ROW_KEYS
+from scroll_context.recall.reader import ROW_KEYS
 from scroll_context.session.context import Actions
 from scroll_context.session.options import SessionOptions
 from scroll_context.session.prompt import (
@@ -28,7 +28,7 @@ from scroll_context.session.prompt import (
 from scroll_context.session.session import Session
 from scroll_context.sql.guard import SqlLimits
 from scroll_context.store import Store
-from scroll_context.tools.shapes import HEADING
+from scroll_context.tools.plain import HEADING
 from scroll_context.view.tokens import estimate
 
 PARTS = Actions().prompts

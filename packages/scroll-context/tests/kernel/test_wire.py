@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.msgpack import Decoder
 
 from scroll_context.errors import KernelDied
-from scroll_context.kernel.connection import Connection
+from scroll_context.kernel.broker import Connection
 from scroll_context.kernel.frames import MAX_FRAME, FrameReader, FrameTooLarge, encode_frame
 from scroll_context.kernel.protocol import CallRequest, Done, Printed, ToHost, ToWorker
 from scroll_context.kernel.values import count_items, portable, revive

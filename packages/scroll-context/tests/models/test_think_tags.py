@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pydantic_ai", reason="the models extra is not installed")
 
-from scroll_context.models.think_tags import ThinkTags
+from scroll_context.models.translate import ThinkTags
 
 CASES = [
     ("<think>why</think>answer", ["why"], "answer"),

@@ -1,7 +1,7 @@
 """Metadata that an import brought may be long; rows for cells stay short."""
 
 from scroll_context.events import Draft
-from scroll_context.recall.rows import METADATA_BYTES
+from scroll_context.recall.reader import METADATA_BYTES
 from scroll_context.store import Store
 
 

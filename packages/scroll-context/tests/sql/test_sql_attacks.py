@@ -18,7 +18,7 @@ import pytest
 from scroll_context.errors import KernelDied, QueryLimit, QueryRefused, StoreClosed
 from scroll_context.events import EVERYTHING, Draft, Grant
 from scroll_context.jail.linux import available_abi
-from scroll_context.kernel.connection import Connection
+from scroll_context.kernel.broker import Connection
 from scroll_context.log.log import EventLog
 from scroll_context.sql.guard import MAX_SQL, GuardedSql
 from scroll_context.sql.messages import SqlLimits, ToHost
@@ -298,7 +298,7 @@ _WRITES = """
 import os, sys
 from pathlib import Path
 import msgspec
-from scroll_context.sql.confinement import confine
+from scroll_context.sql.window import confine
 from scroll_context.sql.messages import SqlSettings
 
 folder, scratch = sys.argv[1:]

@@ -13,7 +13,7 @@ from scroll_context.errors import BadInput, LimitReached, ModelUnavailable
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.store import Store
 from scroll_context.tools.ask import CONTEXT_LIMIT, Ask, AskBudget, AskModel, AskReply
-from scroll_context.tools.unfinished import unfinished_calls
+from scroll_context.tools.recorder import unfinished_calls
 from scroll_context.work import Work
 
 SCOPE = Scope("s", "me")

@@ -7,7 +7,7 @@ from typing import Any
 
 from scroll_context.session.session import Session
 from scroll_context.store import Store
-from scroll_context.tools.shapes import HEADING, LISTING_CHARS, SHAPE_CHARS, shape_text
+from scroll_context.tools.plain import HEADING, LISTING_CHARS, SHAPE_CHARS, shape_text
 
 SYSTEM = "Work."
 LINE = "orders: list of 2: dict {'id': int, 'customer': str of length 3}"

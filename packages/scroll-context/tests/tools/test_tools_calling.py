@@ -19,13 +19,13 @@ from scroll_context.errors import BadInput, ToolFailed
 from scroll_context.events import Event, Kind, Scope
 from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.log import EventLog
-from scroll_context.tools.toolbox import Toolbox, ToolUse
-from scroll_context.tools.tools import tool
-from scroll_context.tools.unfinished import (
+from scroll_context.tools.recorder import (
     close_unfinished_calls,
     count_started_calls,
     unfinished_calls,
 )
+from scroll_context.tools.toolbox import Toolbox, ToolUse
+from scroll_context.tools.tools import tool
 from scroll_context.work import Work
 
 SCOPE = Scope("trip", "planner", "travel")

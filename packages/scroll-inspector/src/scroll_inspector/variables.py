@@ -10,7 +10,7 @@ from scroll_context.contents import Snapshot, SnapshotVariable
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import Event
 from scroll_context.session.past import Past
-from scroll_context.tools.shapes import HEADING
+from scroll_context.tools.plain import HEADING
 
 EVERY = 200
 """Snapshots between two copies of a namespace."""

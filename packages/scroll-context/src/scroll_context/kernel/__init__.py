@@ -4,16 +4,16 @@ On the host:
 
 * kernel: `Kernel`, which starts, runs cells, interrupts, lists variables, saves, restores, closes;
 * worker_process: one worker, driven with deadlines and interrupts;
-* launcher, process: the fork server, and the processes that it starts;
-* connection, broker: the host's end of the wire, and the capability calls of cells;
-* variables, variable_list, cell_source: each variable with its origin, and what sources tell of it;
+* launcher: the fork server, and the processes that it starts;
+* broker: the host's end of the wire, and the capability calls of cells;
+* variables, cell_source: each variable with its origin, and what sources tell of it;
 * saving: pickles as opaque bytes, between a worker and the blob store.
 
 In the worker, inside the jail:
 
 * worker: takes requests and answers them;
 * channel: the worker's end of the wire, and interrupts;
-* cell, output: runs one cell, and sends on what it prints;
+* cell: runs one cell, and sends on what it prints;
 * describe, snapshot: what variables look like, and their pickles.
 
 On both sides:

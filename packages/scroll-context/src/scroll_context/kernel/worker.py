@@ -25,13 +25,12 @@ from scroll_context.errors import KernelUnavailable
 from scroll_context.jail.entry import enter
 from scroll_context.jail.linux import clean_environment, home_in
 from scroll_context.jail.spec import ALLOW_UNSANDBOXED, JailSpec, make_importable
-from scroll_context.kernel import cell, channel, frames, output, snapshot
-from scroll_context.kernel.cell import CellRunner
+from scroll_context.kernel import cell, channel, frames, snapshot
+from scroll_context.kernel.cell import CellRunner, Output, OutputLimitExceeded, Streams
 from scroll_context.kernel.channel import Channel, Interrupts
 from scroll_context.kernel.describe import describe
+from scroll_context.kernel.launcher import report_process
 from scroll_context.kernel.names import NamesUsed
-from scroll_context.kernel.output import Output, OutputLimitExceeded, Streams
-from scroll_context.kernel.process import report_process
 from scroll_context.kernel.protocol import (
     Describe,
     Done,
@@ -53,7 +52,7 @@ from scroll_context.kernel.results import CellError, is_variable_name
 from scroll_context.kernel.snapshot import Snapshots
 
 # Interrupts are raised in none of these.
-_OWN_MODULES = (cell, channel, frames, output, snapshot, sys.modules[__name__])
+_OWN_MODULES = (cell, channel, frames, snapshot, sys.modules[__name__])
 _NAMES = 20_000
 _REASON_CHARS = 65_536
 _RESERVE_BYTES = 8 << 20

@@ -8,10 +8,10 @@ that may be hostile: each call is checked against the grant and has limits of it
     lookup          search, expand, sql_query: rows that were asked for
     mentions        grep, timeline: every mention
     overview        outline, turns, gist: a stretch of history in short
-    topics          what each session was about, for the outline
     standing        standing instructions and preferences
-    reader          store, scope, grant and visible events, which all of these read through
-    rows, arguments the one shape of rows, and what is accepted as an argument
+    reader          store, scope, grant and visible events, which all of these read through, and
+                    the one shape of rows
+    arguments       what is accepted as an argument
 
 Nothing outside the grant is ever read. Within it, calls hide:
 

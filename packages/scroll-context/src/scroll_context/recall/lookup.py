@@ -12,8 +12,7 @@ from scroll_context.events import Event
 from scroll_context.kernel.results import CapabilityResult
 from scroll_context.log.times import misdated
 from scroll_context.recall.arguments import bindable, places_of, text_of, whole_number
-from scroll_context.recall.reader import Reader
-from scroll_context.recall.rows import Answer, Row, event_row
+from scroll_context.recall.reader import Answer, Reader, Row, event_row
 from scroll_context.search.search import Hits
 from scroll_context.sql.guard import GuardedSql
 from scroll_context.work import check as check_work

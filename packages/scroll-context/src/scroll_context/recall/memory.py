@@ -17,8 +17,7 @@ from scroll_context.recall.arguments import check_size, text_of
 from scroll_context.recall.lookup import Lookup
 from scroll_context.recall.mentions import MentionMethods
 from scroll_context.recall.overview import OverviewMethods
-from scroll_context.recall.reader import Reader
-from scroll_context.recall.rows import Answer
+from scroll_context.recall.reader import Answer, Reader
 from scroll_context.recall.standing import StandingMethods
 from scroll_context.store import Store
 from scroll_context.tools.handles import prelude_source

@@ -14,8 +14,7 @@ from scroll_context.log.filters import NO_FILTERS, SearchFilters
 from scroll_context.log.schema import marked_pages
 from scroll_context.recall.arguments import text_of, texts, whole_number
 from scroll_context.recall.lookup import EXPAND_BYTES, row_bytes
-from scroll_context.recall.reader import Reader
-from scroll_context.recall.rows import Answer, Row, event_row
+from scroll_context.recall.reader import Answer, Reader, Row, event_row
 from scroll_context.search import query as language
 from scroll_context.search.grep import GrepMatch, Scan
 from scroll_context.search.grep_pattern import LONGEST_PATTERN, pattern

@@ -1,21 +1,34 @@
-"""The reader of recall: a store, the scope of its session, a grant, and the visible events.
+"""What the calls of `ms` read through, and the rows that they return.
 
-Nothing outside the grant is read. What calls hide within it is listed in the package's docstring;
-events of the running task, for one, are not evidence about the past.
+A `Reader` has a store, the scope of its session, a grant, and the visible events. Nothing outside
+the grant is read. What calls hide within it is listed in the package's docstring; events of the
+running task, for one, are not evidence about the past. A `ReadOnce` keeps in memory what it made of
+messages, so that each is read once. After an erasure everything is read again: nothing of erased
+events stays in memory.
+
+A row always has `seq, session_id, role, kind, created_at, content`. Calls that select events by a
+part of their text add that part as `match` (search calls it `snippet`). Remarks about rows go into
+the note beside them, never among them: a row of another shape breaks the model's loop.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
+from scroll_context.contents import MediaFacts, media_of
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
 from scroll_context.events import Event, Grant, Kind, Scope
+from scroll_context.kernel.results import CapabilityResult
 from scroll_context.log.filters import SearchFilters
 from scroll_context.log.log import SessionInfo
 from scroll_context.origin import SPEAKER
 from scroll_context.recall.arguments import filters_of
 from scroll_context.store import Store
+from scroll_context.tools.handles import ResultRef, ref_of
 
 # Bytes of a body that is returned as text. A larger one stays behind its handle.
 WHOLE_TEXT = 1 << 20
@@ -204,3 +217,109 @@ class Reader:
             return self.log.text(event)
         except (PayloadMissing, PayloadDamaged):
             return event.content
+
+
+# rows ---------------------------------------------------------------------------------------------
+
+# Bytes of the metadata in one row, as JSON.
+METADATA_BYTES = 16 << 10
+ROW_KEYS = ("seq", "session_id", "role", "kind", "created_at", "content")
+
+Row = dict[str, Any]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The answer of a method of `ms`: rows, a note, and the events that they were made from."""
+
+    rows: list[Row]
+    note: str = ""
+    # The events that it was made from; None for those in the rows.
+    seqs: tuple[int, ...] | None = None
+    # Whether it was made from more events than `seqs` names.
+    is_unknown: bool = False
+    # Whether rows were left out.
+    truncated: bool = False
+
+    def result(self) -> CapabilityResult:
+        """The same for the kernel, with the provenance that the host records."""
+        seqs: Sequence[int] = self.seqs or ()
+        if self.seqs is None:
+            seqs = [row["seq"] for row in self.rows]
+        value = {"rows": self.rows, "note": self.note, "truncated": self.truncated}
+        return CapabilityResult(value, tuple(dict.fromkeys(seqs)), self.is_unknown)
+
+
+def event_row(event: Event, content: str | None = None, **more: Any) -> Row:
+    """The row of an event, with another text than the one in the log if `content` is given."""
+    row: Row = {
+        "seq": event.seq,
+        "session_id": event.session_id,
+        "role": event.role,
+        "kind": event.kind,
+        "created_at": event.created_at,
+        "content": event.content if content is None else content,
+        "name": event.name,
+        "agent_id": event.agent_id,
+        "task_id": event.task_id,
+        "step_index": event.step_index,
+        "msg_index": event.msg_index,
+        "headline": event.headline,
+        "metadata": _short_metadata(event),
+    }
+    body = ref_of(event)
+    if body is not None:
+        row["payload"] = msgspec.to_builtins(body)
+    media = [media_row(facts) for facts in media_of(event)]
+    if media:
+        row["media"] = media
+    return row | more
+
+
+def media_row(facts: MediaFacts) -> Row:
+    """An image or a file of a message: a handle for its bytes, where they are recorded."""
+    described: Row = {"seq": facts.seq, "media_type": facts.media_type, "name": facts.name}
+    if facts.url:
+        described["url"] = facts.url
+    if facts.digest:
+        ref = ResultRef(facts.seq, facts.size, facts.media_type, False, facts.label)
+        described["payload"] = msgspec.to_builtins(ref)
+    return described
+
+
+def _short_metadata(event: Event) -> dict[str, Any]:
+    """The metadata of an event, or where to read it: an import may bring megabytes of it."""
+    size = len(msgspec.json.encode(event.metadata))
+    if size <= METADATA_BYTES:
+        return event.metadata
+    query = f"SELECT substr(metadata, 1, 20000) AS part FROM hist.events WHERE seq = {event.seq}"
+    return {"too_long": size, "read_with": f'ms.sql_query("{query}")'}
+
+
+# messages that are read once ----------------------------------------------------------------------
+
+
+class ReadOnce:
+    """Reads the messages within the grant of a reader; a subclass keeps what it makes of them."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._lock = Lock()
+        # The seq of the newest erasure that is known here.
+        self._erasure = 0
+        self._restart()
+
+    def _restart(self) -> None:
+        """Forget everything, so that the next reading begins with the first message."""
+        # The seq up to which messages were read.
+        self._upto = 0
+
+    @contextmanager
+    def _reading(self) -> Iterator[int]:
+        """Keep other threads out and forget erased events; yields the seq up to which to read."""
+        erasure = self._reader.log.newest_erasure()
+        upto = self._reader.last_before_running()
+        with self._lock:
+            if erasure != self._erasure:
+                self._erasure = erasure
+                self._restart()
+            yield upto

@@ -6,8 +6,7 @@ from typing import Any
 import msgspec
 
 from scroll_context.recall.arguments import text_of
-from scroll_context.recall.read_once import ReadOnce
-from scroll_context.recall.rows import Answer, Row, event_row
+from scroll_context.recall.reader import Answer, ReadOnce, Row, event_row
 from scroll_context.text.stance import Standing, Statement, by_subject, statements
 from scroll_context.text.words import STOP_WORDS, clip, stem, words
 from scroll_context.work import check as check_work

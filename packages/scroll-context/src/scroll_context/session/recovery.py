@@ -26,7 +26,7 @@ from scroll_context.session.lineage import segments
 from scroll_context.session.variables import SessionVariables
 from scroll_context.store import Store
 from scroll_context.text.printable import printable
-from scroll_context.tools.unfinished import close_unfinished_calls
+from scroll_context.tools.recorder import close_unfinished_calls
 
 CUT_OFF = (
     "[the process ended while this cell was running. What it printed and bound is lost, unless a "

@@ -33,8 +33,7 @@ from scroll_context.sql.messages import (
     SqlValue,
     from_wire,
 )
-from scroll_context.sql.refusals import refusal
-from scroll_context.sql.statement import COLUMNS, FUNCTIONS, RowEvents, rewrite
+from scroll_context.sql.statement import COLUMNS, FUNCTIONS, RowEvents, refusal, rewrite
 from scroll_context.work import acquire
 
 if TYPE_CHECKING:

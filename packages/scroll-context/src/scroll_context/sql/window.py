@@ -1,4 +1,4 @@
-"""The rows of one grant, as a query sees them, inside the worker of guarded SQL.
+"""The rows of one grant as a query sees them, and the limits of a query. Only in the SQL worker.
 
 A query runs on a connection that holds nothing but what the grant permits. For a grant that is the
 whole log, the log is attached read-only. For any other grant its rows are copied, with what was
@@ -8,20 +8,87 @@ there are no other rows. A grant that happens to permit every row of the log is 
 as long as a check within the same read transaction finds no other row.
 
 SQLite's own limits, an authorizer, a progress handler and counters of rows and bytes bound a query.
-The operating system's limits stand around them (confinement.py).
+The operating system's limits stand around them. Where it has landlock, the worker can read the
+folder of the log, write a scratch folder of its own, and reach no other file: it can never write
+the store. The rest of the kernel's jail is not entered, because that jail must never hold a
+database, and because a query's limits on file size and processor time are moved from inside, which
+the jail's filter of system calls refuses.
 """
 
 import math
+import os
+import resource
 import signal
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
-from scroll_context.sql.confinement import bounded
+from scroll_context.jail.linux import (
+    available_abi,
+    forbid_new_privileges,
+    lower_limit,
+    restrict_paths,
+)
 from scroll_context.sql.messages import Blob, Query, SqlAnswer, SqlSettings, from_wire
+
+# limits of the operating system -------------------------------------------------------------------
+
+_READABLE = ("/etc/localtime", "/usr/share/zoneinfo", "/dev/null", "/dev/urandom")
+
+
+def confine(settings: SqlSettings) -> None:
+    """Let this process write its scratch folder only, where the system has landlock.
+
+    As root it keeps its capabilities: a store may belong to another user.
+    """
+    abi = available_abi() if sys.platform == "linux" else 0
+    if abi:
+        forbid_new_privileges()
+        system = (path for path in _READABLE if os.access(path, os.R_OK))
+        restrict_paths((settings.folder, *system), settings.scratch, abi)
+
+
+def limit_process(memory_bytes: int) -> None:
+    """No core files, few descriptors, a bounded address space. SIGALRM and SIGXCPU kill it."""
+    for kind, most in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, 64),
+        (resource.RLIMIT_AS, memory_bytes),
+    ):
+        # Not every system has these limits.
+        with suppress(ValueError, OSError):
+            lower_limit(kind, most)
+    # Ctrl-C is for the host.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    # Without the signal, SQLite reports a write error.
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+
+def _soft(kind: int, most: float) -> None:
+    _, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (hard if math.isinf(most) else int(most), hard))
+
+
+@contextmanager
+def bounded(seconds: float, file_bytes: float) -> Iterator[None]:
+    """End this process a second after its time is up, and limit the size of its files."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _soft(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime + seconds + 1))
+    _soft(resource.RLIMIT_FSIZE, file_bytes)
+    signal.setitimer(signal.ITIMER_REAL, seconds + 1)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _soft(resource.RLIMIT_FSIZE, math.inf)
+
+
+# rows and queries ---------------------------------------------------------------------------------
 
 SYNC_SECONDS = 120.0
 """How long copying the rows of a grant may take."""

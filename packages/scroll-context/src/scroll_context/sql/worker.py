@@ -12,8 +12,7 @@ import socket
 import msgspec
 
 from scroll_context.kernel.frames import FrameReader, encode_frame, send_bytes
-from scroll_context.kernel.process import report_process
-from scroll_context.sql.confinement import confine, limit_process
+from scroll_context.kernel.launcher import report_process
 from scroll_context.sql.messages import Query, Ready, SqlAnswer, SqlLimits, SqlSettings
 
 
@@ -51,7 +50,7 @@ def serve(sock: socket.socket, settings: bytes) -> None:
     config = msgspec.msgpack.decode(settings, type=SqlSettings)
     report_process(sock, os.getpid())
     os.environ["SQLITE_TMPDIR"] = config.scratch
-    from scroll_context.sql.window import Window, answer, failed_to_open
+    from scroll_context.sql.window import Window, answer, confine, failed_to_open, limit_process
 
     wire = Wire(sock, config.limits)
     limit_process(config.limits.memory_bytes)

@@ -1,5 +1,4 @@
-"""The events of one tool call: the call before the tool starts, and its result before anyone
-reads it.
+"""The events of tool calls: a call before its tool starts, and its result before anyone reads it.
 
 The complete result is recorded: text as it is, anything else as JSON text, bytes as a payload with
 their media type. Bytes among other values are events of their own, and the JSON names their seqs,
@@ -9,6 +8,12 @@ The cell gets the value that the tool returned. A result over `CROSSING` does no
 message to the kernel, which loads it from the store instead: the cell then gets the value that the
 text in the log spells (dates as text, bytes by their seqs). A result over `MAX_RESULT` is refused,
 and it is the only one that is not kept.
+
+A call without a result was running when its process ended. Whether it took effect is unknown. When
+a session is resumed, each such call gets a result that says so, because a tool with effects must
+never be called again as if nothing had happened. A call counts for the limit of its tool
+(`max_calls`) unless its recorded state is `refused`. The toolbox counts the calls of a running
+session by the same rule.
 """
 
 import json
@@ -18,10 +23,11 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import ToolFailed
-from scroll_context.events import Event, Kind
+from scroll_context.events import Event, Kind, Scope
 from scroll_context.images import facts_of
 from scroll_context.kernel.values import Portable, portable
 from scroll_context.log.journal import Journal
+from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import TEXT
 from scroll_context.log.rows import INLINE_LIMIT
 from scroll_context.messages import Media
@@ -259,3 +265,68 @@ def _simplified(result: Plain, size: int) -> str:
 
 def _label(media: Media) -> str:
     return f"[{media.media_type}, {len(media.data):,} bytes]"
+
+
+# calls in the log ---------------------------------------------------------------------------------
+
+
+def unfinished_calls(log: EventLog, scope: Scope) -> list[Event]:
+    """The tool calls of a session that were started here and have no result, oldest first.
+
+    Imported calls never ran here and are left out.
+    """
+    rows = log.query(
+        """SELECT seq FROM event
+        WHERE session_id = :session AND agent_id = :agent AND kind = :call
+        AND source_key IS NULL AND seq NOT IN (
+            SELECT reply_to FROM event
+            WHERE session_id = :session AND agent_id = :agent AND kind = :result
+            AND reply_to IS NOT NULL
+        ) ORDER BY seq""",
+        _parameters(scope),
+    )
+    return [call for call in log.get_many([seq for (seq,) in rows]) if not call.is_foreign]
+
+
+def close_unfinished_calls(journal: Journal) -> list[Event]:
+    """Give every unfinished call a result of state "unknown", and return the calls."""
+    calls = unfinished_calls(journal.log, journal.scope)
+    journal.append_many(
+        journal.draft(
+            Kind.TOOL_RESULT,
+            role="tool",
+            name=call.name,
+            tool_call_id=call.tool_call_id,
+            reply_to=call.seq,
+            tool_state="unknown",
+            metadata=call.metadata,
+            content=f"the process ended while {call.name} was running: whether it took effect is "
+            "not known. Check before you call it again.",
+        )
+        for call in calls
+    )
+    return calls
+
+
+def count_started_calls(journal: Journal, name: str) -> int:
+    """How many calls of a tool this session has started. A refused call was not started."""
+    ((count,),) = journal.log.query(
+        """SELECT count(*) FROM event
+        WHERE session_id = :session AND agent_id = :agent AND kind = :call
+        AND name = :name AND source_key IS NULL AND seq NOT IN (
+            SELECT reply_to FROM event
+            WHERE session_id = :session AND agent_id = :agent AND kind = :result
+            AND reply_to IS NOT NULL AND tool_state = 'refused'
+        )""",
+        {**_parameters(journal.scope), "name": name},
+    )
+    return int(count)
+
+
+def _parameters(scope: Scope) -> dict[str, str]:
+    return {
+        "session": scope.session_id,
+        "agent": scope.agent_id,
+        "call": str(Kind.TOOL_CALL),
+        "result": str(Kind.TOOL_RESULT),
+    }

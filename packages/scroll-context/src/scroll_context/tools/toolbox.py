@@ -12,7 +12,7 @@ it, before the cell or the model gets an answer. The first of these writes it:
    abandoned: it keeps its place among the concurrent calls until it returns, and its value is
    dropped.
 3. `Toolbox.call`, when the waiting thread is interrupted ("error").
-4. `close_unfinished_calls` (unfinished.py), when the session is resumed after its process died
+4. `close_unfinished_calls` (recorder.py), when the session is resumed after its process died
    ("unknown").
 
 The end of a cell ends no call that has started: the tool may have taken effect already. A call that
@@ -42,13 +42,11 @@ from scroll_context.log.journal import Journal
 from scroll_context.messages import ToolSpec
 from scroll_context.text.printable import printable
 from scroll_context.tools.handles import prelude_source
-from scroll_context.tools.plain import Plain, inline, json_text, plain
-from scroll_context.tools.recorder import REFUSED_CHARS, Recorder, ToolOutcome
-from scroll_context.tools.shapes import ObservedShapes, shape_text
+from scroll_context.tools.plain import ObservedShapes, Plain, inline, json_text, plain, shape_text
+from scroll_context.tools.recorder import REFUSED_CHARS, Recorder, ToolOutcome, count_started_calls
 from scroll_context.tools.signatures import RESERVED, brief_doc
 from scroll_context.tools.tools import AnyTool, Tool
 from scroll_context.tools.tools import tool as make_tool
-from scroll_context.tools.unfinished import count_started_calls
 from scroll_context.work import Work
 
 DESCRIBE_CHARS = 24_000
