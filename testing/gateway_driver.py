@@ -24,7 +24,7 @@ from gateways import Json, changes_between_evictions
 from scripted_upstream import Script, ScriptedUpstream, Turn
 from scroll_context.events import Event, Kind
 from scroll_context.projects import project_task
-from scroll_context.session.wire_form import wire_bytes
+from scroll_context.session.media import wire_bytes
 from scroll_context.store import Store
 from scroll_gateway.assistants import Recall, run_of
 from scroll_gateway.conversations import Conversations

@@ -28,7 +28,7 @@ import listed_program
 from gateways import FORKS, SESSION, WINDOW, GatewayProcess, Json
 from scripted_upstream import Refusal, ScriptedUpstream, Turn, reading
 from scroll_context.events import Event, Kind
-from scroll_context.session.wire_form import wire_bytes
+from scroll_context.session.media import wire_bytes
 from scroll_context.store import Store
 from scroll_context.upkeep.integrity import verify
 from scroll_gateway.sums import without_marks

@@ -33,8 +33,8 @@ from gateways import GatewayProcess, Json
 from scripted_upstream import OVERLOADED, TOO_LONG, Refusal, ScriptedUpstream, Turn
 from scroll_context.events import Event, Kind
 from scroll_context.projects import project_task
+from scroll_context.session.media import wire_bytes
 from scroll_context.session.session import Session
-from scroll_context.session.wire_form import wire_bytes
 from scroll_context.store import Store
 from scroll_context.upkeep.integrity import verify
 from scroll_gateway import conversations

@@ -16,7 +16,7 @@ import openai
 from scripted_upstream import ScriptedUpstream, Seen
 from scroll_context.connections import listen
 from scroll_context.events import Event, Kind
-from scroll_context.session.wire_form import wire_bytes
+from scroll_context.session.media import wire_bytes
 from scroll_context.store import Store
 from scroll_gateway.running import RunningGateway, opened
 from scroll_gateway.wire.requests import ListReader

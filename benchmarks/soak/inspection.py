@@ -18,7 +18,7 @@ from scroll_context.errors import ScrollError
 from scroll_context.events import EVERYTHING, Event, Kind, Scope
 from scroll_context.recall.memory import Memory
 from scroll_context.search.index_files import damaged_files
-from scroll_context.session.lineage import lineage
+from scroll_context.session.past import lineage
 from scroll_context.store import Store
 from scroll_context.upkeep.integrity import verify
 from scroll_context.view.working import WorkingView

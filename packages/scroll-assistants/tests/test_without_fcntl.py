@@ -22,7 +22,7 @@ from scroll_assistants.importers import capture
 from scroll_assistants.recall_server import RecallServer
 from scroll_context.events import Draft, Scope
 from scroll_context.importing.run import import_file
-from scroll_context.locks import HAS_FCNTL
+from scroll_context.files import HAS_FCNTL
 from scroll_context.log.journal import Journal
 from scroll_context.store import Store
 

@@ -35,21 +35,14 @@ VALUES = {
     "contents",
     "events",
     "errors",
-    "images",
-    "lazy",
     "messages",
     "background",
     "origin",
-    "ids",
     "files",
-    "folders",
     "work",
     "text",
     "plugins",
     "projects",
-    "known_projects",
-    "locks",
-    "system",
 }
 LOG = VALUES | {"log"}
 STORE = LOG | {"search", "sql", "upkeep", "store"}

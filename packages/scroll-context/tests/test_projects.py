@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scroll_context import known_projects
+from scroll_context import projects
 from scroll_context.projects import (
     join_projects,
     project_folder,
@@ -190,7 +190,7 @@ def test_a_repository_cannot_claim_a_project_by_its_remote(
     (claimed,) = projects_with_remote_of(hostile)
     assert claimed.task == private.task
     # If the folder were recognised by anything that it says itself, it would get the history.
-    monkeypatch.setattr(known_projects, "stamp_of", lambda folder: remote_of(folder))
+    monkeypatch.setattr(projects, "stamp_of", lambda folder: remote_of(folder))
     monkeypatch.setattr("scroll_context.projects.stamp_of", lambda folder: remote_of(folder[:-5]))
     (tmp_path / "state" / "scroll" / "projects.jsonl").unlink()
     assert remember_project(repository).task == remember_project(hostile).task
@@ -220,7 +220,7 @@ def test_spellings_of_a_remote_are_one(repository: Path, url: str) -> None:
 def test_without_a_birth_time_a_renamed_folder_is_new(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_projects, "_birth", lambda *_: "")
+    monkeypatch.setattr(projects, "_birth", lambda *_: "")
     task = remember_project(repository).task
     assert project_task(repository) == task
     repository.rename(tmp_path / "store")

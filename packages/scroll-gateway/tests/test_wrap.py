@@ -25,8 +25,8 @@ from forms import form
 from scripted_upstream import OVERLOADED, RATE_LIMITED, TOO_LONG, ScriptedUpstream, reading
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
+from scroll_context.session.media import wire_bytes
 from scroll_context.session.session import Session
-from scroll_context.session.wire_form import wire_bytes
 from scroll_context.store import Store
 from scroll_gateway.sdk_client import wrap
 from scroll_gateway.wire.requests import ListReader

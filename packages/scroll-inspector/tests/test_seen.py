@@ -17,9 +17,8 @@ from scroll_context.models import Reply, ScriptedModel, exec_cell
 from scroll_context.models.scripted import Entry
 from scroll_context.session.explain import whereabouts
 from scroll_context.session.host import HostMessage
-from scroll_context.session.lineage import lineage
 from scroll_context.session.options import SessionOptions
-from scroll_context.session.past import Past
+from scroll_context.session.past import Past, lineage
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.view.eviction import ViewBudget, raw_marks

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from anyio import CancelScope, to_thread
 
 from scroll_context.errors import KernelError
-from scroll_context.events import Scope
-from scroll_context.ids import id_of
+from scroll_context.events import Scope, id_of
 from scroll_context.log.redact import Redactor
 from scroll_context.store import Store
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from scroll_assistants.hooks import ASSISTANTS, TOKENS, main
-from scroll_context.cli.confirmation import confirm, dry_run_option, yes_option
 from scroll_context.cli.options import (
     FILE,
     Place,
@@ -27,12 +26,15 @@ from scroll_context.cli.options import (
 )
 from scroll_context.cli.output import (
     Command,
+    confirm,
     counted,
+    dry_run_option,
     echo,
     note,
     print_document,
     print_line,
     visible,
+    yes_option,
 )
 from scroll_context.errors import BadInput
 from scroll_context.log.address import has_password
@@ -335,7 +337,7 @@ def mcp(
 
     with open_store(store) as opened, contextlib.ExitStack() as resources:
         if retention:
-            from scroll_context.upkeep.retention import Retention
+            from scroll_context.upkeep.erase import Retention
 
             resources.enter_context(Retention(opened, retention))
         own = remember_project(project)

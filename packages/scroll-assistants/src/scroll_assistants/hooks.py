@@ -19,7 +19,7 @@ import os
 import sys
 from typing import Any
 
-from scroll_context.folders import state_folder
+from scroll_context.files import state_folder
 
 ASSISTANTS = ("claude-code", "codex", "gemini", "cursor")
 # The size of the hand-over.

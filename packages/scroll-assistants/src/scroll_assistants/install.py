@@ -33,7 +33,7 @@ from scroll_assistants.settings_entries import (
 )
 from scroll_assistants.settings_files import read_settings, write_settings
 from scroll_context.errors import BadInput
-from scroll_context.folders import state_folder
+from scroll_context.files import state_folder
 
 
 class Change(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from scroll_context.folders import state_folder
+from scroll_context.files import state_folder
 
 # Files of sessions that have offered nothing for so long are removed.
 KEPT_SECONDS = 30 * 24 * 3600

@@ -8,8 +8,7 @@ import stat
 from pathlib import Path
 
 from scroll_context.errors import BadInput
-from scroll_context.files import complete_file
-from scroll_context.system import READ_FILE
+from scroll_context.files import READ_FILE, complete_file
 
 # In bytes. Claude Code keeps the history of prompts in its settings, so they can be large.
 LONGEST_FILE = 64 << 20

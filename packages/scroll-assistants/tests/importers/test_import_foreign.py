@@ -12,8 +12,8 @@ from scroll_context.events import BOOKKEEPING, Draft, Kind
 from scroll_context.importing.run import import_file
 from scroll_context.models import ScriptedModel, exec_cell
 from scroll_context.session.explain import explain
-from scroll_context.session.lineage import lineage
 from scroll_context.session.options import SessionOptions
+from scroll_context.session.past import lineage
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.upkeep.integrity import verify

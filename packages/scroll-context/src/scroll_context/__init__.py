@@ -8,7 +8,7 @@ error tree is in `scroll_context.errors`. Authors of host adapters find their na
 
 from typing import TYPE_CHECKING
 
-from scroll_context.lazy import lazy_names
+from scroll_context.plugins import lazy_names
 
 __version__ = "0.1.0"
 

@@ -2,9 +2,11 @@
 
 A `Draft` is something that happened and is not yet recorded; an `Event` is the same with its
 address. Both are immutable. Kinds are open text, because imported histories bring their own; the
-ones Scroll itself writes are named in `Kind`. This module holds values only: no disk, no clock.
+ones Scroll itself writes are named in `Kind`. Messages that come from elsewhere are recognised by
+ids made of several parts (`id_of`). This module holds values only: no disk, no clock.
 """
 
+import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import StrEnum
 from typing import Any
@@ -388,3 +390,24 @@ def merged_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             merged.append((first, last))
     return merged
+
+
+# ids of several parts -----------------------------------------------------------------------------
+
+# Joined text is ambiguous: session `alice` with message `2:m1` and session `alice:2` with message
+# `m1` gave one key, and the second message was lost in silence. So an id is a hash in which each
+# part stands behind its length.
+
+
+def id_of(*parts: str | bytes) -> str:
+    """32 hexadecimal digits that stand for these parts in this order, and for no others."""
+    hasher = hashlib.sha256()
+    for part in parts:
+        data = part if isinstance(part, bytes) else part.encode("utf-8", "surrogatepass")
+        hasher.update(len(data).to_bytes(8, "big") + data)
+    return hasher.hexdigest()[:32]
+
+
+def text_id(text: str) -> str:
+    """32 hexadecimal digits that stand for the words of a text, however its lines are broken."""
+    return id_of(" ".join(text.split()))

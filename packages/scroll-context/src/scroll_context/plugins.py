@@ -1,16 +1,22 @@
-"""The entry points through which installed packages extend Scroll, read without importing them.
+"""Names that are imported when they are first used: those of installed packages, and our own.
 
+Installed packages extend Scroll through entry points, which are read here without importing them.
 `importlib.metadata` would find them too, but its import alone takes as long as `scroll --help` may
 take in all, and an assistant waits for `scroll hook`. The working folder is never searched: a
 package there is not installed, it came with a repository.
+
+`lazy_names` serves our own packages. A package lists its public names by the module that defines
+them. Importing the package then costs nothing, and whoever uses one name pays for the module of
+that name only.
 """
 
 import os
 import sys
+from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
 
@@ -25,8 +31,6 @@ class EntryPoint:
 
     def load(self) -> "Any":
         """Import the object."""
-        from importlib import import_module
-
         module, _, attribute = self.target.partition(":")
         return getattr(import_module(module), attribute)
 
@@ -97,3 +101,26 @@ def _contents(file: str) -> str:
     except OSError:
         # Not every package has such a file.
         return ""
+
+
+# our own public names -----------------------------------------------------------------------------
+
+
+def lazy_names(
+    package: str, public: "Mapping[str, tuple[str, ...]]"
+) -> "tuple[list[str], Callable[[str], object]]":
+    """The `__all__` and the `__getattr__` of a package, from a table of its public names.
+
+    The modules in the table are named without the package at the top, such as `scroll_context`.
+    """
+    top = package.partition(".")[0]
+    homes = {name: module for module, names in public.items() for name in names}
+
+    def load(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{top}.{homes[name]}"), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return sorted(homes), load

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from forms import form
 from scroll_context.events import Event, Kind
-from scroll_context.session.lineage import lineage
+from scroll_context.session.past import lineage
 from scroll_context.store import Store
 from scroll_context.upkeep.integrity import verify
 from scroll_context.view.working import WorkingView

@@ -10,8 +10,8 @@ from scroll_context.agent.agent import Agent
 from scroll_context.errors import BadInput, UnknownSeq, UnknownSession
 from scroll_context.events import Draft, Kind
 from scroll_context.models import Reply, ScriptedModel, exec_cell
-from scroll_context.session.lineage import lineage
 from scroll_context.session.options import SessionOptions
+from scroll_context.session.past import lineage
 from scroll_context.session.session import Session, fork
 from scroll_context.store import Store
 from scroll_context.tools.ask import AskReply

@@ -15,8 +15,7 @@ from click.testing import Result
 from rich.console import Console
 
 from scroll_context.agent.agent import Agent
-from scroll_context.cli.agent_options import AgentOptions
-from scroll_context.cli.agent_session import stoppable
+from scroll_context.cli.agent_session import AgentOptions, stoppable
 from scroll_context.cli.chat import Chat
 from scroll_context.cli.watch import Consent, Screen, Watch
 from scroll_context.events import Event, Kind

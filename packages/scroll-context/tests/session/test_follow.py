@@ -21,9 +21,9 @@ from scroll_context.models import Reply
 from scroll_context.session.explain import explain
 from scroll_context.session.follow import HostList, known_beginning
 from scroll_context.session.host import Drop, HostMessage, Insert, Keep, Layout, Replace
+from scroll_context.session.media import wire_bytes
 from scroll_context.session.options import SessionOptions
 from scroll_context.session.session import Session
-from scroll_context.session.wire_form import wire_bytes
 from scroll_context.store import Store
 from scroll_context.view.layout import lay_out
 from scroll_context.view.tokens import estimate

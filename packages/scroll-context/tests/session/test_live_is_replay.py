@@ -23,8 +23,8 @@ from scroll_context.models import Reply, Usage
 from scroll_context.session.context import WindowedContext
 from scroll_context.session.explain import explain
 from scroll_context.session.host import HostMessage
-from scroll_context.session.lineage import lineage
 from scroll_context.session.options import SessionOptions
+from scroll_context.session.past import lineage
 from scroll_context.session.session import Session, fork
 from scroll_context.store import Store
 

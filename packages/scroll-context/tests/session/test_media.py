@@ -10,8 +10,7 @@ from scroll_context.agent.agent import Agent
 from scroll_context.contents import media_of
 from scroll_context.errors import BadInput, PayloadMissing
 from scroll_context.events import Kind
-from scroll_context.images import image_size
-from scroll_context.messages import Media, ToolCall
+from scroll_context.messages import Media, ToolCall, image_size
 from scroll_context.models import Reply, Request, ScriptedModel
 from scroll_context.session.host import HostMessage, Keep, Replace
 from scroll_context.session.options import SessionOptions

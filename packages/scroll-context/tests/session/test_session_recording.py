@@ -11,8 +11,8 @@ from scroll_context.events import Draft, Event, Kind, Scope
 from scroll_context.messages import ToolCall
 from scroll_context.models import Reply, ScriptedModel, exec_cell
 from scroll_context.session.explain import explain
-from scroll_context.session.lineage import lineage
 from scroll_context.session.options import SessionOptions
+from scroll_context.session.past import lineage
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.tools.tools import tool

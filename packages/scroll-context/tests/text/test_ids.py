@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll_context.ids import id_of
+from scroll_context.events import id_of
 from scroll_context.session.follow import source_key
 
 parts = st.lists(st.text(alphabet="ab:-~.", max_size=4), max_size=4)

@@ -11,8 +11,8 @@ from scroll_context.errors import BadInput
 from scroll_context.events import STORE_SESSION, Draft, Event, Kind
 from scroll_context.log.rows import prepare
 from scroll_context.store import Store
+from scroll_context.upkeep.erase import Retention
 from scroll_context.upkeep.integrity import verify
-from scroll_context.upkeep.retention import Retention
 
 MONTH = dt.timedelta(days=30)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from scroll_context.cli.agent_options import OPTIONS as AGENT_OPTIONS
+from scroll_context.cli.agent_session import OPTIONS as AGENT_OPTIONS
 from scroll_context.cli.options import FILE, json_option, open_store, store_option
 from scroll_evals.run_options import EvalOptions
 

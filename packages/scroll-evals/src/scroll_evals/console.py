@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from scroll_context.cli.commands import INTERRUPTED
 from scroll_context.cli.output import (
     live,
     new_file,
@@ -19,7 +20,6 @@ from scroll_context.cli.output import (
     progress,
     visible,
 )
-from scroll_context.cli.statuses import INTERRUPTED
 from scroll_context.errors import BadInput
 from scroll_context.log.schema import utc_now
 from scroll_context.models import Model

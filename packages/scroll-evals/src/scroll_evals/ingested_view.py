@@ -24,8 +24,8 @@ from scroll_context.log.journal import Journal
 from scroll_context.models import Model
 from scroll_context.session.context import ReadExcerpt, WindowedContext
 from scroll_context.session.earlier_work import earlier_work
-from scroll_context.session.lineage import lineage
 from scroll_context.session.options import SessionOptions
+from scroll_context.session.past import lineage
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.view.eviction import Budget

@@ -23,8 +23,8 @@ import msgspec
 from scroll_context.background import in_thread
 from scroll_context.errors import BadInput, ContextOverflow, ModelRefused, ToolFailed
 from scroll_context.events import Kind
-from scroll_context.session.lineage import lineage
 from scroll_context.session.options import SessionOptions
+from scroll_context.session.past import lineage
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_evals.contexts import CONTEXTS

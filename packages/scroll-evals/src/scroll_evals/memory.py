@@ -27,8 +27,8 @@ from scroll_context.errors import BadInput, ContextOverflow, ModelRefused, Model
 from scroll_context.events import Kind
 from scroll_context.models.protocol import Stoppable
 from scroll_context.session.context import Actions, WindowedContext
-from scroll_context.session.lineage import lineage
 from scroll_context.session.options import SessionOptions
+from scroll_context.session.past import lineage
 from scroll_context.store import Store
 from scroll_evals import judge
 from scroll_evals.ingested_view import (

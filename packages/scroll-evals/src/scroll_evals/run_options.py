@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from scroll_context.cli.agent_options import connected
+from scroll_context.cli.agent_session import connected
 from scroll_context.errors import BadInput
 
 if TYPE_CHECKING:

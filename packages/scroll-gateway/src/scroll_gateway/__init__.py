@@ -6,7 +6,7 @@ when it is first used, like the names of `scroll_context`.
 
 from typing import TYPE_CHECKING
 
-from scroll_context.lazy import lazy_names
+from scroll_context.plugins import lazy_names
 
 PUBLIC = {"sdk_client": ("wrap",)}
 """The public names by the module of `scroll_gateway` that defines them."""

@@ -236,7 +236,7 @@ def wrap(
 
 def _log_to_file() -> None:
     """Log to a file, because the terminal belongs to the assistant."""
-    from scroll_context.folders import state_folder
+    from scroll_context.files import state_folder
 
     file = Path(state_folder()) / "gateway.log"
     file.parent.mkdir(parents=True, exist_ok=True)

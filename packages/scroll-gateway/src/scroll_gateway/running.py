@@ -19,10 +19,9 @@ import msgspec
 import uvicorn
 
 from scroll_context.connections import listen
-from scroll_context.folders import state_folder
+from scroll_context.files import NOFOLLOW, state_folder
 from scroll_context.log.address import printable_place
 from scroll_context.store import Store
-from scroll_context.system import NOFOLLOW
 from scroll_gateway.conversations import Conversations
 from scroll_gateway.server import STATUS_PATH, Gateway, server
 from scroll_gateway.sums import Sums

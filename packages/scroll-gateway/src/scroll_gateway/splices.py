@@ -15,8 +15,7 @@ from typing import Any
 
 import msgspec
 
-from scroll_context.events import Kind, packed_seqs
-from scroll_context.ids import id_of
+from scroll_context.events import Kind, id_of, packed_seqs
 from scroll_context.kernel.results import MAX_SEQS
 from scroll_context.session.follow import mark_of
 from scroll_context.session.host import HostMessage

@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from scroll_context.events import Event, Kind
 from scroll_context.messages import Message
 from scroll_context.session.explain import departures
-from scroll_context.session.wire_form import wire_bytes
+from scroll_context.session.media import wire_bytes
 from scroll_inspector import markup, trees
 from scroll_inspector.inspector import IMAGES, Inspector, is_image
 from scroll_inspector.pages import int_of

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 import msgspec
 
 from scroll_context.errors import BadInput
-from scroll_context.folders import cache_folder
+from scroll_context.files import cache_folder
 from scroll_context.log.address import SECRETS, split_address
 
 # In seconds. The server grants no lease longer than LONGEST_LEASE.

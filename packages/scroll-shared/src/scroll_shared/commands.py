@@ -10,9 +10,17 @@ from pathlib import Path
 
 import click
 
-from scroll_context.cli.confirmation import confirm, dry_run_option, yes_option
 from scroll_context.cli.options import FILE, json_option
-from scroll_context.cli.output import Command, counted, note, print_result, progress
+from scroll_context.cli.output import (
+    Command,
+    confirm,
+    counted,
+    dry_run_option,
+    note,
+    print_result,
+    progress,
+    yes_option,
+)
 from scroll_shared.address import parse
 
 url_argument = click.argument("url", metavar="URL")

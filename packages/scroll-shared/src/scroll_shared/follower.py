@@ -25,7 +25,7 @@ import time
 from typing import Any
 
 from scroll_context.errors import ScrollError, StoreDamaged, StoreUnreachable
-from scroll_context.locks import try_lock
+from scroll_context.files import try_lock
 from scroll_context.log.rows import TableRow, is_unreadable
 from scroll_shared.erasure import Purge
 from scroll_shared.received import SENT, table_row

@@ -40,7 +40,7 @@ from scroll_context.importing.layouts import (
     layout_named,
     read,
 )
-from scroll_context.importing.recorded import HostRecord, Matched
+from scroll_context.importing.recorded import HostRecord, Matched, first_number, is_open_to
 from scroll_context.importing.records import Fault, Imported, ImportReport, Labels
 from scroll_context.importing.run import BATCH_EVENTS as IMPORT_BATCH
 from scroll_context.importing.run import (
@@ -50,7 +50,6 @@ from scroll_context.importing.run import (
     batches,
     pieces_of,
 )
-from scroll_context.importing.session_names import first_number, is_open_to
 from scroll_context.importing.sources import Part, Source
 from scroll_context.importing.text_files import Position
 from scroll_context.log.foreign import ForeignWriter

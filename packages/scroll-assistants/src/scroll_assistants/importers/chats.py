@@ -39,7 +39,6 @@ from scroll_assistants.importers.records import (
 from scroll_assistants.importers.shapes import call
 from scroll_context.errors import BadInput
 from scroll_context.importing import records
-from scroll_context.importing.plain_files import is_plain_file, is_plain_folder
 from scroll_context.importing.records import (
     MALFORMED,
     META,
@@ -49,6 +48,7 @@ from scroll_context.importing.records import (
     RawMessage,
     fingerprint,
 )
+from scroll_context.importing.sources import is_plain_file, is_plain_folder
 from scroll_context.importing.text_files import document, not_json, text_lines, whole_text
 from scroll_context.origin import SPEAKER
 from scroll_context.text.json_bounds import bounded_loads

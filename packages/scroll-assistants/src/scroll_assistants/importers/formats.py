@@ -23,8 +23,8 @@ from scroll_assistants.project import CLOSING, OPENING, task_of
 from scroll_context.errors import BadInput
 from scroll_context.importing import text_files
 from scroll_context.importing.layouts import Layout, Pieces, Reader, Sample
-from scroll_context.importing.plain_files import plain_files_below
 from scroll_context.importing.records import MALFORMED, Fault, Labels, RawMessage
+from scroll_context.importing.sources import plain_files_below
 from scroll_context.importing.text_files import (
     Position,
     document,

@@ -1,6 +1,6 @@
 """Reading a file that a transcript or an export names: below its own folder, and through no link.
 
-The folder may have arrived with a repository, and importing/plain_files.py of the core says what a
+The folder may have arrived with a repository, and importing/sources.py of the core says what a
 link in it could do.
 """
 
@@ -8,11 +8,11 @@ import os
 import stat
 from pathlib import Path
 
-from scroll_context import system
-from scroll_context.importing.plain_files import is_plain_file, is_plain_folder
+from scroll_context import files
+from scroll_context.importing.sources import is_plain_file, is_plain_folder
 
-_FOLDER = system.READ_FOLDER | system.NOFOLLOW
-_FILE = system.READ_FILE | system.NOFOLLOW
+_FOLDER = files.READ_FOLDER | files.NOFOLLOW
+_FILE = files.READ_FILE | files.NOFOLLOW
 
 
 def read_plain(folder: Path, names: list[str], most: int) -> bytes | None:
@@ -22,11 +22,11 @@ def read_plain(folder: Path, names: list[str], most: int) -> bytes | None:
     """
     if any(name in ("", ".", "..") for name in names):
         return None
-    if not system.HAS_FOLDER_HANDLES:
+    if not files.HAS_FOLDER_HANDLES:
         return _read_by_path(folder, names, most)
     handles: list[int] = []
     try:
-        handles.append(os.open(folder, system.READ_FOLDER))
+        handles.append(os.open(folder, files.READ_FOLDER))
         for name in names[:-1]:
             handles.append(os.open(name, _FOLDER, dir_fd=handles[-1]))
         handles.append(os.open(names[-1], _FILE, dir_fd=handles[-1]))

@@ -19,7 +19,7 @@ from typing import Any
 
 from scroll_assistants.importers.read_plain import read_plain
 from scroll_assistants.importers.records import State
-from scroll_context.importing.plain_files import plain_files_below
+from scroll_context.importing.sources import plain_files_below
 from scroll_context.log.foreign import Attachment
 
 FOLDER = "tool-results"

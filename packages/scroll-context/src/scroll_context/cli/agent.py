@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from scroll_context.cli.agent_options import (
+from scroll_context.cli.agent_session import (
     AgentOptions,
     agent_options,
     context_option,
+    open_session,
     reach_option,
+    reach_text,
+    stoppable,
 )
-from scroll_context.cli.agent_session import open_session, reach_text, stoppable
+from scroll_context.cli.commands import INTERRUPTED, STOPPED_BY_LIMIT
 from scroll_context.cli.options import (
     Place,
     complete_session,
@@ -28,7 +31,6 @@ from scroll_context.cli.options import (
     store_option,
 )
 from scroll_context.cli.output import Command, echo, note, print_document, utf8
-from scroll_context.cli.statuses import INTERRUPTED, STOPPED_BY_LIMIT
 from scroll_context.errors import BadInput, ModelError, UnknownSession
 
 if TYPE_CHECKING:
@@ -142,7 +144,7 @@ def resume(session: str, prompt: str | None, options: AgentOptions, store: Place
       scroll resume trip-4 'And by bus?' --model openai:qwen3 --base-url http://localhost:8000/v1
     """
     from scroll_context.events import Kind
-    from scroll_context.session.lineage import lineage
+    from scroll_context.session.past import lineage
 
     message = None if prompt is None else _read(prompt)
     models = options.connect()

@@ -16,8 +16,7 @@ import click
 import msgspec
 
 from scroll_context.agent.agent import Agent
-from scroll_context.cli.agent_options import AgentOptions
-from scroll_context.cli.agent_session import open_session, reach_text, stoppable
+from scroll_context.cli.agent_session import AgentOptions, open_session, reach_text, stoppable
 from scroll_context.cli.options import Place
 from scroll_context.cli.output import note, one_line, print_table, with_options
 from scroll_context.cli.watch import Consent, Screen, Watch

@@ -1,4 +1,5 @@
-"""The list of the commands of `scroll`, its own and those of installed packages.
+"""The list of the commands of `scroll`, its own and those of installed packages, and the exit
+statuses that they share.
 
 `scroll --help` is answered from this table, with next to nothing imported. To add a command, write
 it with click, with its docstring as its help, and name it in COMMANDS. Any installed package can
@@ -8,6 +9,11 @@ group in which the help lists it come from.
 """
 
 from scroll_context.plugins import entry_points
+
+# Exit statuses. Status 0 means done, 1 an error, and 2 a usage error.
+STOPPED_BY_LIMIT = 3
+INTERRUPTED = 130
+TERMINATED = 143
 
 ENTRY_POINTS = "scroll_context.commands"
 
@@ -47,7 +53,7 @@ COMMANDS = {
         "doctor": ("kernel:doctor", "Check the jail and the connected assistants."),
         "import": ("importing:import_", "Add messages from files to a store."),
         "search": ("reading:search", "Find events by their words, best first."),
-        "sessions": ("sessions:sessions", "List the sessions, oldest first."),
+        "sessions": ("reading:sessions", "List the sessions, oldest first."),
         "read": ("history:read", "Read a session as a conversation."),
         "show": ("reading:show", "Show an event or a range of events."),
     },
@@ -63,9 +69,9 @@ COMMANDS = {
         "repl": ("kernel:repl", "Run Python in the jailed kernel yourself."),
     },
     "Assistants": {
-        "brief": ("brief:brief", "Show the few earlier events that are relevant to a prompt."),
+        "brief": ("assistants:brief", "Show the few earlier events that are relevant to a prompt."),
         "project": (
-            "project:project",
+            "assistants:project",
             "Show the project that a folder belongs to, or join two clones.",
         ),
     },
@@ -76,7 +82,7 @@ COMMANDS = {
             "upkeep:verify",
             "Check events, payloads and the search index against their hashes.",
         ),
-        "repair": ("repair:repair", "Rebuild a damaged log or a damaged search index."),
+        "repair": ("upkeep:repair", "Rebuild a damaged log or a damaged search index."),
         "backup": ("upkeep:backup", "Copy the store to a new folder."),
         "export": ("upkeep:export", "Write events, hashes and payloads as JSON Lines."),
     },

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scroll_context.cli.confirmation import confirm, dry_run_option, yes_option
 from scroll_context.cli.options import (
     Narrowing,
     Place,
@@ -21,7 +20,9 @@ from scroll_context.cli.options import (
 )
 from scroll_context.cli.output import (
     Command,
+    confirm,
     counted,
+    dry_run_option,
     echo,
     note,
     one_line,
@@ -29,6 +30,7 @@ from scroll_context.cli.output import (
     print_result,
     progress,
     utf8,
+    yes_option,
 )
 from scroll_context.errors import BadInput
 from scroll_context.log.address import printable_place

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from scroll_context.cli.edits import edit_as_diff
 from scroll_context.cli.options import (
     FILE,
     Place,
@@ -30,6 +29,7 @@ from scroll_context.cli.options import (
 from scroll_context.cli.output import (
     Command,
     echo,
+    edit_as_diff,
     new_file,
     note,
     one_line,
@@ -148,7 +148,7 @@ def read(
 
 def _events(store: "Store", session: str) -> "Iterator[Event]":
     """The events of a session, with those that a fork inherited."""
-    from scroll_context.session.lineage import lineage
+    from scroll_context.session.past import lineage
 
     return lineage(store, session)
 

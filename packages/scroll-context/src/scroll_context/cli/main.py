@@ -7,8 +7,7 @@ other command line goes to app.py, which imports the command that is called.
 import os
 import sys
 
-from scroll_context.cli.commands import overview
-from scroll_context.cli.statuses import INTERRUPTED, TERMINATED
+from scroll_context.cli.commands import INTERRUPTED, TERMINATED, overview
 from scroll_context.plugins import entry_points
 
 

@@ -1,13 +1,17 @@
-"""The output of commands: lines and tables for people, JSON for programs, progress bars, and files
-that are written atomically.
+"""The output of commands: lines and tables for people, JSON for programs, progress bars, diffs,
+questions, and files that are written atomically.
 
 Data goes to stdout, progress and notes to stderr. Stored text is foreign text, and so is every name
 in it: `echo`, `note`, `print_table` and the `Screen` of watch.py are the only ways to a terminal,
 and each makes visible what could steer one (control characters, or characters that reverse the
 direction of writing) with `visible` before it prints.
+
+Every command that destroys something shows what it would do and then asks (`confirm`). `--yes`
+skips the question, which programs and scheduled runs need, and `--dry-run` ends before it.
 """
 
 import contextlib
+import difflib
 import io
 import re
 import shlex
@@ -19,9 +23,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
+import msgspec
 from click.core import ParameterSource
 
-from scroll_context.cli.statuses import INTERRUPTED
+from scroll_context.cli.commands import INTERRUPTED
 from scroll_context.errors import BadInput, ScrollError
 from scroll_context.events import Progress
 from scroll_context.files import complete_file
@@ -32,6 +37,7 @@ from scroll_context.text.printable import visible_json
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
+
 
 # Columns that are left to the last one of a table, however narrow the terminal.
 NARROWEST = 20
@@ -350,3 +356,95 @@ def new_file(target: Path) -> Iterator[IO[bytes]]:
         raise BadInput(
             f"{target} appeared meanwhile and is not overwritten; name a new file"
         ) from None
+
+
+# confirmation -------------------------------------------------------------------------------------
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show what would happen, and change nothing."
+)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Return only if the user agrees to the question, or has agreed with --yes.
+
+    A refusal exits with status 1, Ctrl-C with 130.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadInput(
+            "nothing was changed, because there is no terminal for confirmation; pass --yes if "
+            "you are sure, or --dry-run to see what would happen"
+        )
+    forget_typed_keys()
+    try:
+        is_agreed = click.confirm(question, err=True)
+    except click.Abort:
+        # Ctrl-C, or the end of the input. The question is still on the line.
+        echo(err=True)
+        note("nothing was changed")
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    if not is_agreed:
+        note("nothing was changed")
+        raise click.exceptions.Exit(1)
+
+
+def forget_typed_keys() -> None:
+    """Keys typed before the question do not answer it. Windows has no such queue."""
+    try:
+        import termios
+    except ImportError:
+        return
+    with contextlib.suppress(termios.error, ValueError, OSError):
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+
+
+# edits as diffs -----------------------------------------------------------------------------------
+
+_FILE = ("file_path", "filePath", "path", "filename")
+_OLD = ("old_string", "oldString", "old_str", "old_text")
+_NEW = ("new_string", "newString", "new_str", "new_text")
+_PATCH = ("patch", "input", "patchText", "patch_text")
+_PATCH_BEGINS = ("*** Begin Patch", "--- ", "diff --git ")
+
+
+def edit_as_diff(call: str) -> str | None:
+    """The edit that a tool call makes, as a diff; None if the call is not an edit."""
+    try:
+        arguments = msgspec.json.decode(call)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if not isinstance(arguments, dict):
+        return None
+    patch = _text(arguments, _PATCH)
+    if patch is not None and patch.startswith(_PATCH_BEGINS):
+        return patch
+    several = arguments.get("edits")
+    lines: list[str] = []
+    for edit in several if isinstance(several, list) else [arguments]:
+        if isinstance(edit, dict):
+            lines += _changes(edit)
+    if not lines:
+        return None
+    name = _text(arguments, _FILE) or "file"
+    return "\n".join([f"--- {name}", f"+++ {name}", *lines])
+
+
+def _changes(edit: dict[str, Any]) -> list[str]:
+    old = _text(edit, _OLD)
+    new = _text(edit, _NEW)
+    if old is None or new is None:
+        return []
+    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="")
+    # The first two lines name the files.
+    return list(lines)[2:]
+
+
+def _text(arguments: dict[str, Any], names: tuple[str, ...]) -> str | None:
+    for name in names:
+        value = arguments.get(name)
+        if isinstance(value, str):
+            return value
+    return None

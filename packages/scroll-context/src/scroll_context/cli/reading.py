@@ -1,16 +1,16 @@
-"""Commands that read a store: search, show, stats, sql.
+"""Commands that read a store: search, show, sessions, stats, sql.
 
 None of them creates or changes one.
 """
 
 import contextlib
+import itertools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from scroll_context.cli.edits import edit_as_diff
 from scroll_context.cli.options import (
     FILE,
     Narrowing,
@@ -28,9 +28,11 @@ from scroll_context.cli.options import (
 from scroll_context.cli.output import (
     Command,
     echo,
+    edit_as_diff,
     new_file,
     note,
     one_line,
+    paged,
     print_bytes,
     print_document,
     print_line,
@@ -51,7 +53,8 @@ from scroll_context.text.words import words_of
 
 if TYPE_CHECKING:
     from scroll_context.events import Event
-    from scroll_context.log.log import EventLog
+    from scroll_context.log.log import EventLog, SessionInfo
+
 
 # Characters of an event that `show` prints without --full.
 SHOWN = 2_000
@@ -388,3 +391,95 @@ def _heading(seq: int, *facts: str) -> None:
     """One line of facts about an event, the address first."""
     echo(f"{seq}", bold=True, end="")
     echo("  " + "  ".join(one_line(fact) for fact in facts if fact))
+
+
+# sessions -----------------------------------------------------------------------------------------
+
+
+@click.command(cls=Command)
+@narrowing_options(session=False)
+@time_options
+@click.option(
+    "-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N sessions."
+)
+@store_option
+@json_option
+def sessions(
+    narrowing: Narrowing,
+    since: str | None,
+    until: str | None,
+    limit: int | None,
+    store: Place,
+    as_json: bool,
+) -> None:
+    """List the sessions, oldest first.
+
+    A session has the title that its source gave it, or else the user's first meaningful sentence.
+    On a terminal, a long list is shown in your pager.
+
+    \b
+    Examples:
+      scroll sessions
+      scroll sessions --limit 2
+      scroll sessions --from 2w --json
+    """
+    import msgspec
+
+    from scroll_context.events import Grant
+    from scroll_context.log.titles import session_titles
+
+    with contextlib.closing(open_log(store)) as log:
+        place = narrowing.resolve(log)
+        infos = log.sessions(Grant(agent_id=place.agent, task_id=place.task))
+        titles = session_titles(log)
+    infos = [info for info in infos if _is_within(info, since, until)]
+    infos = infos[-limit:] if limit else infos
+    if as_json:
+        print_document(
+            [
+                {**msgspec.structs.asdict(info), "title": titles.get(info.session_id, "")}
+                for info in infos
+            ]
+        )
+    elif infos:
+        with paged():
+            _print_sessions(infos, titles)
+    else:
+        note("no session matches")
+
+
+def _is_within(info: "SessionInfo", since: str | None, until: str | None) -> bool:
+    """Whether a session has an event between two times; its first and last event decide."""
+    from scroll_context.log import times
+
+    if since is not None and info.last_at < times.bound(since, upper=False):
+        return False
+    if until is None:
+        return True
+    last = times.bound(until, upper=True)
+    return info.first_at[: len(last)] <= last
+
+
+def _print_sessions(infos: "list[SessionInfo]", titles: dict[str, str]) -> None:
+    rows = [
+        (
+            info.session_id,
+            info.agent_id,
+            info.task_id,
+            f"{info.events:,}",
+            f"{info.first_seq}-{info.last_seq}",
+            info.first_at[:10],
+            info.last_at[:16].replace("T", " "),
+            titles.get(info.session_id, ""),
+        )
+        for info in infos
+    ]
+    columns = ("session", "agent", "task", "events", "seqs", "first", "last", "title")
+    # Empty columns are left out.
+    filled = [True, *(any(values) for values in list(zip(*rows, strict=True))[1:])]
+    print_table(
+        list(itertools.compress(columns, filled)),
+        [list(itertools.compress(row, filled)) for row in rows],
+        numeric=("events",),
+        fit=True,
+    )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scroll_context.errors import BadInput
-from scroll_context.folders import config_folder, data_folder
+from scroll_context.files import config_folder, data_folder
 from scroll_context.log.address import is_address
 
 VARIABLE = "SCROLL_STORE"

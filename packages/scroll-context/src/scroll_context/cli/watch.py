@@ -18,8 +18,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.text import Text
 
-from scroll_context.cli.confirmation import forget_typed_keys
-from scroll_context.cli.output import one_line, visible
+from scroll_context.cli.output import forget_typed_keys, one_line, visible
 from scroll_context.errors import BadInput
 from scroll_context.events import Event, Kind
 from scroll_context.tools.toolbox import ToolUse

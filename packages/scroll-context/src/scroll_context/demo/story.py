@@ -35,8 +35,8 @@ from scroll_context.messages import canonical
 from scroll_context.models.scripted import quarter_of_characters
 from scroll_context.session.accounts import accounts
 from scroll_context.session.explain import explain
-from scroll_context.session.lineage import lineage
 from scroll_context.session.options import SessionOptions
+from scroll_context.session.past import lineage
 from scroll_context.session.session import Session
 from scroll_context.store import Store
 from scroll_context.tools.toolbox import ToolUse

@@ -10,7 +10,7 @@ itself.
 
 from typing import TYPE_CHECKING
 
-from scroll_context.lazy import lazy_names
+from scroll_context.plugins import lazy_names
 
 PUBLIC = {
     "errors": ("ContextOverflow",),
@@ -19,8 +19,8 @@ PUBLIC = {
     "models": ("Reply", "Request", "Usage"),
     "recall.memory_tools": ("call_tool", "recall_tools", "tool_specs"),
     "session.host": ("Drop", "HostMessage", "Insert", "Keep", "Layout", "Replace"),
+    "session.media": ("wire_bytes",),
     "session.prompt": ("exec_spec", "system_prompt"),
-    "session.wire_form": ("wire_bytes",),
     "view.tokens": ("estimate",),
 }
 """The public names by the module of `scroll_context` that defines them."""
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from scroll_context.session.host import Keep as Keep
     from scroll_context.session.host import Layout as Layout
     from scroll_context.session.host import Replace as Replace
+    from scroll_context.session.media import wire_bytes as wire_bytes
     from scroll_context.session.prompt import exec_spec as exec_spec
     from scroll_context.session.prompt import system_prompt as system_prompt
-    from scroll_context.session.wire_form import wire_bytes as wire_bytes
     from scroll_context.view.tokens import estimate as estimate
 else:
     # Type checkers must not see this function: they would accept any name.

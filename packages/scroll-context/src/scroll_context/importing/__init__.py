@@ -6,7 +6,7 @@
 
 `sources` finds the files that a path stands for, `layouts` recognises how each is laid out and has
 the table of layouts, `text_files` reads lines and JSON, `messages` turns a message into drafts,
-`records` has the values that pass between them, `session_names` decides which session a file adds
-to, and `run` appends. Installed packages add layouts,
-and other shapes of messages, through the entry-point group `scroll_context.importers`.
+`records` has the values that pass between them, `recorded` knows what the store has already and
+which session a file adds to, and `run` appends. Installed packages add layouts, and other shapes of
+messages, through the entry-point group `scroll_context.importers`.
 """

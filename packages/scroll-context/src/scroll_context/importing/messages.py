@@ -32,8 +32,7 @@ from typing import Any
 import msgspec
 
 from scroll_context.errors import BadInput
-from scroll_context.events import IMPORTED, Draft, Kind
-from scroll_context.ids import id_of
+from scroll_context.events import IMPORTED, Draft, Kind, id_of
 from scroll_context.importing import records
 from scroll_context.importing.records import (
     COMPACTION,

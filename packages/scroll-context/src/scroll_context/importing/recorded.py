@@ -1,27 +1,33 @@
-"""Messages that a host has recorded already: an import adds only the ones that are missing.
+"""What a store has already of an import: its sessions, and messages that a host has recorded.
 
 A gateway records the conversation of an assistant while the assistant writes its own transcript of
 it. Both are one session, under the assistant's own name for it. `HostRecord` compares the messages
 of a transcript with the record: replies by the id that the provider gave them, tool calls and
-results by the id of the call, all other texts by a hash of their words.
+results by the id of the call, all other texts by a hash of their words. An import adds only the
+messages that are missing.
 
 The same words may be said several times, so each recorded text answers for as many messages as it
 has occurrences. How many were matched is for the caller to keep between two runs over one file: it
 belongs to the position in that file.
+
+Different files and sessions often have the same name. So an import adds to a session of the store
+only if this file began it, that is, if everything that was imported into it is in the file.
+Otherwise the file's session gets a name of its own (`chat-2`), unless the caller asks to join.
 """
 
 import hashlib
+import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from scroll_context.contents import media_of
 from scroll_context.errors import PayloadDamaged, PayloadMissing
-from scroll_context.events import Draft, Event, Kind
-from scroll_context.ids import text_id
+from scroll_context.events import IMPORTED, Draft, Event, Kind, text_id
 from scroll_context.log.foreign import Piece
+from scroll_context.log.keys import ERASED_KEY
 from scroll_context.log.log import EventLog
 from scroll_context.origin import REPLY_ID, Origin
 
@@ -154,3 +160,56 @@ def _identity(piece: Piece) -> str:
     if piece.attachment is not None:
         return hashlib.sha256(piece.attachment.body).hexdigest()
     return text_id(piece.draft.content)
+
+
+# sessions -----------------------------------------------------------------------------------------
+
+_KEYS = (
+    "SELECT source_key FROM event "
+    "WHERE session_id = ? AND ifnull(source_key, '') NOT LIKE ? ORDER BY seq"
+)
+
+
+def is_open_to(log: EventLog, session_id: str, layout: str, *, is_capture: bool) -> bool:
+    """Whether messages of an assistant's layout may be added to a session.
+
+    They may if the session is new, or if the assistant began it. The user's own history may also
+    be added to a session that a gateway recorded for the assistant: both are one conversation.
+    """
+    first = log.query(f"{_KEYS} LIMIT 1", [session_id, f"{ERASED_KEY}%"])
+    if not first or (first[0][0] or "").startswith(f"{IMPORTED}{layout}:"):
+        return True
+    event = next(log.iterate(session_id=session_id))
+    return is_capture and not event.is_foreign and event.agent_id == layout
+
+
+def is_begun_by(log: EventLog, session_id: str, keys: set[str]) -> bool:
+    """Whether messages with these keys may go to a session.
+
+    They may if the session is new, or if everything that was imported there is among them.
+    """
+    rows = log.query(_KEYS, [session_id, f"{ERASED_KEY}%"])
+    if not rows:
+        return True
+    first, *others = [_key_of_message(key or "") for (key,) in rows]
+    return first in keys and all(key in keys for key in others if key.startswith(IMPORTED))
+
+
+def _key_of_message(source_key: str) -> str:
+    """The key of the message that an event is a piece of, without the number of a renamed
+    session.
+    """
+    message_key, _, _piece = source_key.rpartition(":")
+    return message_key.partition("~")[0]
+
+
+def numbered(session_id: str, number: int | None) -> str:
+    """The name of a session whose own name is taken."""
+    return f"{session_id}-{number}" if number else session_id
+
+
+def first_number(is_free: Callable[[str], bool], session_id: str) -> int | None:
+    """The number with which a session name is free; None if it is free without one."""
+    if is_free(session_id):
+        return None
+    return next(number for number in itertools.count(2) if is_free(numbered(session_id, number)))

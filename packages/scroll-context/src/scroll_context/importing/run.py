@@ -5,7 +5,7 @@ be skipped, one fault is enough and nothing of the file is imported. The second 
 batches. A run that is killed between two batches is completed by running it again, since recorded
 events are recognised by their source keys.
 
-Which session of the store a message goes to is decided in session_names.py.
+Which session of the store a message goes to is decided in recorded.py.
 """
 
 import contextlib
@@ -26,14 +26,15 @@ from scroll_context.importing.layouts import (
     layout_named,
     read,
 )
-from scroll_context.importing.recorded import HostRecord, Matched
-from scroll_context.importing.records import LISTED, Fault, Imported, ImportReport, Labels
-from scroll_context.importing.session_names import (
+from scroll_context.importing.recorded import (
+    HostRecord,
+    Matched,
     first_number,
     is_begun_by,
     is_open_to,
     numbered,
 )
+from scroll_context.importing.records import LISTED, Fault, Imported, ImportReport, Labels
 from scroll_context.importing.sources import Part, open_source, utf8
 from scroll_context.log.foreign import RESERVED_KINDS, ForeignWriter, Piece
 from scroll_context.log.log import EventLog

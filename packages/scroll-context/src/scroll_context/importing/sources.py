@@ -6,10 +6,16 @@ known kind.
 
 An archive may be crafted to fill a disk. So its bytes, its entries and its depth are limited while
 it is unpacked, whatever it declares; names in it are used only below a temporary folder.
+
+The user names one path, and it may be a link. Everything else comes from whoever made the folder,
+which may have arrived with a repository. A link in it can lead to a private file, or to a device
+that never ends; a named pipe never answers. So only plain files count there, and they are reached
+without following a link.
 """
 
 import contextlib
 import gzip
+import os
 import stat
 import sys
 import tempfile
@@ -24,7 +30,6 @@ import msgspec
 
 from scroll_context.errors import BadInput
 from scroll_context.importing.layouts import EXPORT, Layout, detect, importers
-from scroll_context.importing.plain_files import plain_files_below
 
 STDIN = Path("-")
 _READ = frozenset(
@@ -301,3 +306,35 @@ def spooled(stream: IO[bytes], cleanup: contextlib.ExitStack) -> Path:
     copy = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="scroll-"))) / "spool"
     _Budget().copy(stream, copy)
     return copy
+
+
+# plain files and folders --------------------------------------------------------------------------
+
+
+def is_plain_file(path: Path) -> bool:
+    """Whether the last part of a path is a file, and neither a link nor a device."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def is_plain_folder(path: Path) -> bool:
+    """Whether the last part of a path is a folder, and not a link to one."""
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def plain_files_below(folder: Path, *names: str) -> Iterator[Path]:
+    """The files below a folder of a folder, in no order. A link on the way ends the search."""
+    for name in names:
+        folder = folder / name
+        if not is_plain_folder(folder):
+            return
+    for parent, _, files in os.walk(folder, followlinks=False):
+        for file in files:
+            path = Path(parent, file)
+            if is_plain_file(path):
+                yield path

@@ -11,8 +11,7 @@ import os
 import stat
 import time
 
-from scroll_context.locks import release, try_lock
-from scroll_context.system import NOFOLLOW, READ_FOLDER
+from scroll_context.files import NOFOLLOW, READ_FOLDER, release, try_lock
 
 _FOLDER = READ_FOLDER | NOFOLLOW
 # A name costs at most this many bytes, however small its file.

@@ -30,8 +30,7 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.errors import BadInput, PayloadDamaged, PayloadMissing
-from scroll_context.events import BOOKKEEPING, STORE_SESSION, Draft, Event, Kind
-from scroll_context.ids import text_id
+from scroll_context.events import BOOKKEEPING, STORE_SESSION, Draft, Event, Kind, text_id
 from scroll_context.log.lease import AnyLease
 from scroll_context.log.log import EventLog
 from scroll_context.log.redact import Redactor

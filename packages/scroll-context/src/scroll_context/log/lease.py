@@ -2,11 +2,10 @@
 this machine.
 
 A lease is a POSIX record lock on a small file in the store's `leases` folder (without `fcntl`, the
-lock of locks.py). The system frees it
-when its process ends, however it ends, and a forked child does not have it. Threads of one process
-are kept apart by a table in this module, since record locks belong to the whole process. The file
-names its holder for others to read; a file without a lock means nothing. Readers of a store need no
-lease.
+lock of files.py). The system frees it when its process ends, however it ends, and a forked child
+does not have it. Threads of one process are kept apart by a table in this module, since record
+locks belong to the whole process. The file names its holder for others to read; a file without a
+lock means nothing. Readers of a store need no lease.
 """
 
 import hashlib
@@ -23,7 +22,7 @@ from typing import Protocol
 import msgspec
 
 from scroll_context.errors import SessionBusy, SessionFenced, StoreFull, StoreReadOnly, StoreUnsafe
-from scroll_context.locks import HAS_FCNTL, release, try_database_lock
+from scroll_context.files import HAS_FCNTL, release, try_database_lock
 from scroll_context.log.ownership import open_file
 
 if HAS_FCNTL:

@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     import contextlib
     from collections.abc import Iterator
 
-from scroll_context import system
+from scroll_context import files
 from scroll_context.errors import StoreUnsafe
 
 Path = str | os.PathLike[str]
 
-_FOLDER = system.READ_FOLDER | system.NOFOLLOW
+_FOLDER = files.READ_FOLDER | files.NOFOLLOW
 # Where files have no owners, their permissions say nothing about other users.
-_WRITABLE = stat.S_IWGRP | stat.S_IWOTH if system.HAS_OWNERS else 0
+_WRITABLE = stat.S_IWGRP | stat.S_IWOTH if files.HAS_OWNERS else 0
 # The bits of a mode that say what a thing is.
 _TYPE = 0o170000
 _PLAIN = (stat.S_IFREG, stat.S_IFDIR)
-_FILE = system.READ_FILE | system.NOFOLLOW
+_FILE = files.READ_FILE | files.NOFOLLOW
 
 
 def check_folder(folder: Path) -> os.stat_result:
@@ -41,7 +41,7 @@ def check_folder(folder: Path) -> os.stat_result:
     Raises FileNotFoundError and NotADirectoryError where there is no folder.
     """
     with OpenFolder(folder) as opened:
-        owners = (system.user_id(), 0)
+        owners = (files.user_id(), 0)
         own = opened.status()
         if own.st_uid not in owners or own.st_mode & _WRITABLE:
             _refuse(own, folder, "")
@@ -68,7 +68,7 @@ class OpenFolder:
     def __init__(self, folder: Path) -> None:
         self.path = os.fspath(folder)
         self._handle: int | None = None
-        if system.HAS_FOLDER_HANDLES:
+        if files.HAS_FOLDER_HANDLES:
             self._handle = _opened(folder, _FOLDER, None)
             return
         status = os.lstat(folder)
@@ -95,7 +95,7 @@ class OpenFolder:
 
     def set_mode(self, mode: int) -> None:
         if self._handle is not None:
-            system.set_mode(self._handle, mode)
+            files.set_mode(self._handle, mode)
 
     def sync(self) -> None:
         """Make changes to the names in the folder durable, where the system can."""
@@ -163,7 +163,7 @@ def is_own(status: os.stat_result) -> bool:
     """Whether a part belongs to the user of this process, or to root, who can change everything
     anyway.
     """
-    return status.st_uid in (system.user_id(), 0)
+    return status.st_uid in (files.user_id(), 0)
 
 
 def is_made_by_us(status: os.stat_result) -> bool:
@@ -171,7 +171,7 @@ def is_made_by_us(status: os.stat_result) -> bool:
 
     A plain file with a second name is left alone: somebody keeps it elsewhere.
     """
-    if status.st_uid != system.user_id():
+    if status.st_uid != files.user_id():
         return False
     return stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink == 1)
 

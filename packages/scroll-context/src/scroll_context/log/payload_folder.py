@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from scroll_context.errors import StoreUnsafe
-from scroll_context.files import sync_folder
-from scroll_context.locks import release, try_lock
+from scroll_context.files import HAS_FOLDER_HANDLES, release, set_mode, sync_folder, try_lock
 from scroll_context.log.ownership import OpenFolder, is_made_by_us, open_folder
 from scroll_context.log.schema import private_folder
-from scroll_context.system import HAS_FOLDER_HANDLES, set_mode
 
 _SUBFOLDER = re.compile(r"[0-9a-f]{2}")
 # The folder of files that are being written, and the shape of their names.

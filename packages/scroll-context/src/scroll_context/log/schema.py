@@ -34,9 +34,8 @@ from scroll_context.errors import (
     StoreTooOld,
     StoreUnsafe,
 )
-from scroll_context.files import sync_folder
+from scroll_context.files import set_mode, sync_folder
 from scroll_context.log import ownership
-from scroll_context.system import set_mode
 
 # The letters "SCRL".
 APPLICATION_ID = 0x5343524C

@@ -31,8 +31,7 @@ import tantivy
 
 from scroll_context.errors import IndexUnavailable, ScrollError, StoreUnsafe
 from scroll_context.events import Event, Progress
-from scroll_context.files import complete_file
-from scroll_context.locks import release, try_lock
+from scroll_context.files import complete_file, release, try_lock
 from scroll_context.log import schema
 from scroll_context.log.log import EventLog
 from scroll_context.log.ownership import is_made_by_us, open_file

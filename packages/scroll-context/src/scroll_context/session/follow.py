@@ -34,20 +34,18 @@ import msgspec
 from msgspec.structs import replace
 
 from scroll_context.contents import Retraction, media_of
-from scroll_context.events import Draft, Event, Kind
-from scroll_context.ids import id_of, text_id
+from scroll_context.events import Draft, Event, Kind, id_of, text_id
 from scroll_context.log.journal import Journal
 from scroll_context.log.log import EventLog
 from scroll_context.log.rows import without_surrogates
 from scroll_context.messages import Media, canonical
 from scroll_context.origin import REPLY_ID, UNREDACTED, Origin
 from scroll_context.session.host import Drop, HostMessage, Insert, Item, Keep, Replace
-from scroll_context.session.media import record_media
-from scroll_context.session.wire_form import wire_bytes, wire_facts
-from scroll_context.view.foreign_replies import ForeignReplies, is_part_of_reply
+from scroll_context.session.media import record_media, wire_bytes, wire_facts
+from scroll_context.view.entries import ForeignReplies, is_part_of_reply
 from scroll_context.view.headline import without_headline
 from scroll_context.view.layout import ViewLayout
-from scroll_context.view.shown import Shown
+from scroll_context.view.passage import Shown
 from scroll_context.view.steps import call_ids_of, calls_of, decoded
 
 _T = TypeVar("_T")

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from scroll_context.events import Event, Kind
 from scroll_context.kernel.results import RestoreReport, restored
 from scroll_context.log.journal import Journal
-from scroll_context.session.lineage import segments
+from scroll_context.session.past import segments
 from scroll_context.session.variables import SessionVariables
 from scroll_context.store import Store
 from scroll_context.text.printable import printable

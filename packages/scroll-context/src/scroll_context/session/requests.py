@@ -23,8 +23,8 @@ from scroll_context.session.context import ContextSession, WindowedContext, make
 from scroll_context.session.environment import Environment
 from scroll_context.session.follow import SYSTEM, HostList, items_of, places_of, record_list
 from scroll_context.session.host import HostMessage, Layout
-from scroll_context.session.lineage import lineage
 from scroll_context.session.media import with_bytes
+from scroll_context.session.past import lineage
 from scroll_context.store import Store
 from scroll_context.view.eviction import Budget, ViewBudget
 from scroll_context.view.layout import lay_out

@@ -40,7 +40,6 @@ from scroll_context.session.cells import Cells, answer_call
 from scroll_context.session.context import WindowedContext, make_context
 from scroll_context.session.environment import Environment
 from scroll_context.session.host import HostMessage, Layout
-from scroll_context.session.lineage import lineage
 from scroll_context.session.media import record_media
 from scroll_context.session.options import (
     AnyTool,
@@ -49,6 +48,7 @@ from scroll_context.session.options import (
     SessionOptions,
     SessionParts,
 )
+from scroll_context.session.past import lineage
 from scroll_context.session.recovery import (
     Recovery,
     close_open_work,

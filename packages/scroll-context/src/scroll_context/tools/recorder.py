@@ -24,13 +24,12 @@ import msgspec
 
 from scroll_context.errors import ToolFailed
 from scroll_context.events import Event, Kind, Scope
-from scroll_context.images import facts_of
 from scroll_context.kernel.values import Portable, portable
 from scroll_context.log.journal import Journal
 from scroll_context.log.log import EventLog
 from scroll_context.log.payloads import TEXT
 from scroll_context.log.rows import INLINE_LIMIT
-from scroll_context.messages import Media
+from scroll_context.messages import Media, facts_of
 from scroll_context.tools.handles import ResultRef, ref_of
 from scroll_context.tools.plain import Plain, inline, json_text
 

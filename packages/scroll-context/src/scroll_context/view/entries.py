@@ -2,13 +2,18 @@
 addresses and costs.
 
 Values here never change in place and never reach outside themselves; `WorkingView` decides what
-happens to them.
+happens to them. A session records a reply as one event that names its calls. A captured or imported
+transcript has a line for each part, so its text and each of its calls are events of their own.
+`ForeignReplies` finds those that belong together: nothing else stands between them, and they name
+the same reply of the provider.
 """
 
 import msgspec
 from msgspec.structs import force_setattr, replace
 
+from scroll_context.events import Event, Kind
 from scroll_context.messages import Message
+from scroll_context.origin import REPLY_ID
 from scroll_context.view.headline import FIELD_CHARS, Headline, headline
 from scroll_context.view.passage import Passage
 from scroll_context.view.steps import Step
@@ -118,3 +123,39 @@ def passages(entry: Entry) -> tuple[Passage, ...]:
     if isinstance(entry, Step):
         return tuple(result.body for result in entry.results if result)
     return (entry.body,)
+
+
+# replies of a foreign history ---------------------------------------------------------------------
+
+
+def is_part_of_reply(event: Event) -> bool:
+    """Whether an event is the text of a reply or one of its calls."""
+    if event.kind == Kind.TOOL_CALL:
+        return "inside_cell" not in event.metadata
+    return event.kind == Kind.CONVERSATION and event.role == "assistant"
+
+
+class ForeignReplies(msgspec.Struct):
+    """Follows the events of a session, and groups those of foreign replies."""
+
+    # The first event of the newest reply; 0 before the first one, and after a user message.
+    seq: int = 0
+    reply_id: str = ""
+    is_answered: bool = False
+
+    def first_of(self, event: Event) -> int:
+        """The seq of the first event of the reply that a foreign text or call is part of."""
+        reply_id = str(event.metadata.get(REPLY_ID, ""))
+        is_same_reply = not self.is_answered
+        if reply_id and self.reply_id:
+            is_same_reply = reply_id == self.reply_id
+        if not (self.seq and event.kind == Kind.TOOL_CALL and is_same_reply):
+            self.seq, self.reply_id, self.is_answered = event.seq, reply_id, False
+        return self.seq
+
+    def pass_by(self, event: Event) -> None:
+        """Take note of an event that is not part of a foreign reply."""
+        if event.kind == Kind.TOOL_RESULT:
+            self.is_answered = True
+        elif event.kind == Kind.CONVERSATION:
+            self.seq = 0

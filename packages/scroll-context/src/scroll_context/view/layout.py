@@ -15,7 +15,7 @@ import msgspec
 
 from scroll_context.messages import Message, canonical
 from scroll_context.view.entries import Entry, Notice, UserMessage
-from scroll_context.view.shown import Shown, replacement
+from scroll_context.view.passage import Shown, replacement
 from scroll_context.view.steps import Step
 from scroll_context.view.tokens import estimate
 from scroll_context.view.wording import HOST_SEAM

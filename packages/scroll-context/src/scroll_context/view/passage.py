@@ -6,6 +6,9 @@ and repeating either changes nothing.
 
 What is shown of a text does not depend on where the log keeps it. The text of a payload comes in as
 an excerpt that somebody else has read: all of it, or both ends of a text that no window could take.
+
+A host has the message already. To it, an event is shown as that message or with another text in its
+place (`Shown`); view/layout.py puts these together.
 """
 
 from enum import StrEnum
@@ -17,7 +20,7 @@ from msgspec.structs import replace
 
 from scroll_context.contents import MediaFacts, media_of
 from scroll_context.events import Event, Excerpt
-from scroll_context.messages import Media
+from scroll_context.messages import Media, ToolCall
 from scroll_context.text.stance import Statement, statements
 from scroll_context.text.terms import CountedTurn, counted_turn, title_sentences
 from scroll_context.view.headline import cut
@@ -234,3 +237,24 @@ def _preview(event: Event, extent: str, prefix: str, words: Words) -> Passage:
     """The passage of a payload that was not read."""
     text = f"{prefix}{event.content}\n{words.preview_note(event.seq, extent)}"
     return Passage(event.seq, text, text, extent, estimate(text), Form.CLIPPED, words=words)
+
+
+# passages for hosts -------------------------------------------------------------------------------
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """One event as shown: the host's own message, or `text` in its place."""
+
+    seq: int
+    # The entry of the view that it is part of: a reply and its results are one.
+    entry: int
+    text: str | None = None
+    calls: tuple[ToolCall, ...] = ()
+    thinking: bool = True
+    # The words of a notice, which are inserted if it is not a message of the host.
+    notice: str = ""
+
+
+def replacement(body: Passage) -> str | None:
+    """The text in place of a message; None if the message is shown as it is."""
+    return None if body.form is Form.FULL else body.shown

@@ -17,8 +17,7 @@ from scroll_context.messages import Message, Thinking, ToolCall
 from scroll_context.view.actions import Action, action, names_in
 from scroll_context.view.headline import FIELD_CHARS, Headline, cut, fallback, parse_field
 from scroll_context.view.outcome import Outcome, edit_size, outcome
-from scroll_context.view.passage import Clip, Form, Passage, passage
-from scroll_context.view.shown import Shown, replacement
+from scroll_context.view.passage import Clip, Form, Passage, Shown, passage, replacement
 from scroll_context.view.tokens import MESSAGE_TOKENS, estimate
 from scroll_context.view.wording import BLANK, CELLS, MARK, NO_RESULT, Words, without_marks
 

@@ -58,8 +58,7 @@ from scroll_context.contents import (
 from scroll_context.errors import BadInput
 from scroll_context.events import BOOKKEEPING, Event, Excerpt, Kind, Payload
 from scroll_context.messages import Message, canonical
-from scroll_context.view.entries import Entry, Notice, UserMessage
-from scroll_context.view.foreign_replies import ForeignReplies, is_part_of_reply
+from scroll_context.view.entries import Entry, ForeignReplies, Notice, UserMessage, is_part_of_reply
 from scroll_context.view.headline import TASK_CHARS, cut
 from scroll_context.view.index import EvictionIndex, IndexLine, line_for
 from scroll_context.view.passage import Form, passage
