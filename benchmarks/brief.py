@@ -42,14 +42,15 @@ from scroll_context.brief.relevance import (
     LEAST_SHARE,
     LEAST_STRENGTH,
     Part,
+    Reach,
     Statistics,
     Term,
     best_passage,
     parts_of,
     rows_sharing,
+    source_of,
     term_weights,
 )
-from scroll_context.brief.source import Reach, source_of
 from scroll_context.store import Store
 from scroll_evals.retrieval import benchmarks_in
 from scroll_evals.tasks import DataFault, History, Question

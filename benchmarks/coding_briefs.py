@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from scroll_context.brief.brief import Brief, brief_of_call, brief_of_prompt
-from scroll_context.brief.source import Reach, Source, source_of
+from scroll_context.brief.relevance import Reach, Source, source_of
 from scroll_context.events import Draft
 from scroll_context.store import Store
 

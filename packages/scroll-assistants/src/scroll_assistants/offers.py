@@ -35,7 +35,7 @@ def offer(
     """The brief of the event's prompt or tool call; "" if nothing bears on it."""
     from scroll_assistants.project import without_marked
     from scroll_context.brief.brief import brief_of_call, brief_of_prompt
-    from scroll_context.brief.source import Reach, open_source
+    from scroll_context.brief.relevance import Reach, open_source
 
     source = open_source(store, select)
     if source is None:

@@ -229,7 +229,7 @@ class RecallServer:
 
         def work() -> str:
             from scroll_context.brief.brief import brief_of_prompt
-            from scroll_context.brief.source import reach_of, source_of
+            from scroll_context.brief.relevance import reach_of, source_of
 
             source = source_of(self.store)
             if source is None:

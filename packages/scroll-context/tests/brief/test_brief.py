@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scroll_context.brief.brief import HEADING, brief, brief_of_call
-from scroll_context.brief.source import Reach, Source, source_of
+from scroll_context.brief.relevance import Reach, Source, source_of
 from scroll_context.events import Draft, Grant
 from scroll_context.importing.run import import_file
 from scroll_context.session.options import SessionOptions

@@ -11,11 +11,10 @@ from scroll_context.errors import BadInput, NotAStore, StoreDamaged
 from scroll_context.events import Draft, Kind
 from scroll_context.log.file_backend import FileBackend
 from scroll_context.log.log import EventLog
-from scroll_context.upkeep.export_reader import check_export
 from scroll_context.upkeep.integrity import verify
 from scroll_context.upkeep.merge import merge_export
 from scroll_context.upkeep.salvage import salvage
-from scroll_context.upkeep.transfer import backup, export
+from scroll_context.upkeep.transfer import backup, check_export, export
 
 
 def reopen(folder: Path) -> EventLog:

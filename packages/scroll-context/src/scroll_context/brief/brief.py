@@ -14,8 +14,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scroll_context.brief.deeds import Deed, deeds_for_call, deeds_for_text, quoted
-from scroll_context.brief.relevance import PASSAGE, Match, Row, relevant
-from scroll_context.brief.source import Reach, Source, reach_of, source_of
+from scroll_context.brief.relevance import (
+    PASSAGE,
+    Match,
+    Reach,
+    Row,
+    Source,
+    reach_of,
+    relevant,
+    source_of,
+)
 
 if TYPE_CHECKING:
     from scroll_context.events import Grant

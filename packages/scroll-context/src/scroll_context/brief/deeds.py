@@ -14,8 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tantivy import Occur, Query
 
-from scroll_context.brief.relevance import COLUMNS, HAS_TEXT, Row, found_seqs, rows
-from scroll_context.brief.source import Reach, Source, labelled
+from scroll_context.brief.relevance import (
+    COLUMNS,
+    HAS_TEXT,
+    Reach,
+    Row,
+    Source,
+    found_seqs,
+    labelled,
+    rows,
+)
 from scroll_context.search import tokenize
 from scroll_context.search.tokenize import SCHEMA
 from scroll_context.text.printable import printable

@@ -40,8 +40,8 @@ from scroll_context.log.foreign import RESERVED_KINDS, ForeignWriter, Piece
 from scroll_context.log.log import EventLog
 from scroll_context.origin import SPEAKER, Origin
 from scroll_context.store import Store
-from scroll_context.upkeep.export_reader import check_export
 from scroll_context.upkeep.merge import merge_export
+from scroll_context.upkeep.transfer import check_export
 
 BATCH_EVENTS = 2_000
 BATCH_BYTES = 16 << 20

@@ -26,7 +26,7 @@ from msgspec.structs import asdict, replace
 from scroll_context.background import in_background
 from scroll_context.brief.brief import TOKENS as BRIEF_TOKENS
 from scroll_context.brief.brief import Brief, brief_of_prompt
-from scroll_context.brief.source import reach_of, source_of
+from scroll_context.brief.relevance import reach_of, source_of
 from scroll_context.errors import BadInput, QuotaReached, SessionBusy, UnknownSession
 from scroll_context.events import STORE_SESSION, Event, Grant, Kind, Scope
 from scroll_context.kernel.results import UNKNOWN_SEQ, RestoreReport

@@ -42,7 +42,7 @@ from scroll_context.log.rows import TableRow, event_from_row
 from scroll_context.log.schema import PAGE
 from scroll_context.origin import Origin
 from scroll_context.upkeep.addresses import named_seqs, renumbered
-from scroll_context.upkeep.export_reader import ChainLinks, ExportReader
+from scroll_context.upkeep.transfer import ChainLinks, ExportReader
 
 
 class MergeReport(msgspec.Struct, frozen=True):
