@@ -1,4 +1,8 @@
-"""Commands about what assistants are given of a history: brief and project."""
+"""Commands for people who use coding assistants.
+
+`brief` shows what a prompt hook would offer for a prompt. `project` shows the project whose history
+an assistant may read in a folder, and joins two clones.
+"""
 
 from pathlib import Path
 
