@@ -19,7 +19,7 @@ import pytest
 from scroll_context.errors import KernelError
 from scroll_context.kernel.broker import MAX_OPEN, Broker, Connection
 from scroll_context.kernel.kernel import Kernel
-from scroll_context.kernel.launcher import Process
+from scroll_context.kernel.process import Process
 from scroll_context.kernel.protocol import CallReply, CallRequest
 from scroll_context.kernel.results import MemoryBlobs
 

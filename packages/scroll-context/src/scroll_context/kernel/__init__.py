@@ -4,7 +4,7 @@ On the host:
 
 * kernel: `Kernel`, which starts, runs cells, interrupts, lists variables, saves, restores, closes;
 * worker_process: one worker, driven with deadlines and interrupts;
-* launcher: the fork server, and the processes that it starts;
+* launcher, process: the fork server, and the processes that it starts;
 * broker: the host's end of the wire, and the capability calls of cells;
 * variables, cell_source: each variable with its origin, and what sources tell of it;
 * saving: pickles as opaque bytes, between a worker and the blob store.

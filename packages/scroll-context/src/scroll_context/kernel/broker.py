@@ -31,7 +31,7 @@ from scroll_context.kernel.frames import (
     encode_frame,
     send_bytes,
 )
-from scroll_context.kernel.launcher import Process
+from scroll_context.kernel.process import Process
 from scroll_context.kernel.protocol import CallRefusal, CallReply, CallRequest, ToHost, WireMessage
 from scroll_context.kernel.results import UNKNOWN_SEQ, CapabilityCall, CapabilityResult, Dispatch
 from scroll_context.kernel.values import MAX_ITEMS, count_items, explain, portable, revive

@@ -1,28 +1,22 @@
-"""The fork server, which starts every worker of this process, and the processes that it starts.
+"""The fork server, which starts every worker of this process. It does not know what a worker does.
 
 One fork server serves all kernels and all guarded SQL of this process; a kernel that must share
 neither hash seed nor address layout with others brings its own. The server is executed with an
 empty environment, has one thread, keeps no descriptor but the control socket, and never runs model
-code. It does not know what a worker does: a request names the module whose `serve` the new process
-runs, and the server imports a module once, when it is first named. The server ends with the host,
-and the workers end with it. A server that was lost is replaced.
-
-To the host a worker is a `Process`: a number and a pidfd to signal, await and end it. The parent of
-a worker reports it with a pidfd that was opened before anyone could reap it, so a signal never
-reaches another process that got the same number.
+code. A request names the module whose `serve` the new process runs; the server imports a module
+once, when it is first named. The server ends with the host, and the workers end with it. A server
+that was lost is replaced.
 """
 
 import atexit
 import gc
 import importlib
 import os
-import select
 import signal
 import socket
 import struct
 import sys
 import threading
-import time
 from typing import NoReturn, Protocol
 
 import msgspec
@@ -216,88 +210,3 @@ def _become_worker(module: WorkerModule, request: SpawnRequest, fd: int) -> NoRe
         module.serve(socket.socket(fileno=fd), request.settings)
     finally:
         os._exit(1)
-
-
-# processes ----------------------------------------------------------------------------------------
-
-_REPORT_BYTES = 16
-
-
-class Process:
-    """A worker, or the process that is about to become one."""
-
-    def __init__(self, pid: int, pidfd: int | None) -> None:
-        self.pid = pid
-        self._pidfd = pidfd
-        # A pidfd that was closed may belong to another process by now.
-        self._signalling = threading.Lock()
-
-    def signal(self, number: int) -> None:
-        """Send a signal, from any thread; without effect on a process that has ended."""
-        with self._signalling:
-            if self.pid == 0:
-                return
-            try:
-                if self._pidfd is not None:
-                    signal.pidfd_send_signal(self._pidfd, number)
-                else:
-                    os.kill(self.pid, number)
-            except (ProcessLookupError, PermissionError):
-                return
-
-    def has_ended(self, within: float = 0.0) -> bool:
-        """Whether it has ended, or ends within that many seconds."""
-        if self._pidfd is not None:
-            # Unlike `select`, a poll takes a descriptor above 1023. Each thread has its own.
-            poll = select.poll()
-            poll.register(self._pidfd, select.POLLIN)
-            return bool(poll.poll(within * 1000))
-        deadline = time.monotonic() + within
-        while True:
-            try:
-                os.kill(self.pid, 0)
-            except ProcessLookupError:
-                return True
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.01)
-
-    def kill(self) -> None:
-        self.signal(signal.SIGKILL)
-
-    def end(self) -> None:
-        """Kill it, wait until it has ended, and close its descriptor."""
-        if self.pid == 0:
-            return
-        self.kill()
-        self.has_ended(within=5.0)
-        with self._signalling:
-            if self._pidfd is not None:
-                os.close(self._pidfd)
-            self._pidfd, self.pid = None, 0
-
-
-def receive_process(sock: socket.socket, within: float) -> Process | None:
-    """The worker's process, as its parent reported it; None when there was no report in time."""
-    sock.settimeout(within)
-    try:
-        data, fds, _, _ = socket.recv_fds(sock, _REPORT_BYTES, 1)
-    except OSError:
-        return None
-    if not data:
-        return None
-    return Process(int(data), fds[0] if fds else None)
-
-
-def report_process(sock: socket.socket, pid: int) -> None:
-    """Send the other end a worker's number, and a pidfd where the system has those.
-
-    Runs in its parent.
-    """
-    message = str(pid).ljust(_REPORT_BYTES).encode()
-    if hasattr(os, "pidfd_open"):
-        pidfd = os.pidfd_open(pid)
-        socket.send_fds(sock, [message], [pidfd])
-        os.close(pidfd)
-    else:
-        sock.sendall(message)

@@ -29,8 +29,8 @@ from scroll_context.kernel import cell, channel, frames, snapshot
 from scroll_context.kernel.cell import CellRunner, Output, OutputLimitExceeded, Streams
 from scroll_context.kernel.channel import Channel, Interrupts
 from scroll_context.kernel.describe import describe
-from scroll_context.kernel.launcher import report_process
 from scroll_context.kernel.names import NamesUsed
+from scroll_context.kernel.process import report_process
 from scroll_context.kernel.protocol import (
     Describe,
     Done,

@@ -21,7 +21,7 @@ import msgspec
 from scroll_context.errors import KernelDied, KernelUnavailable
 from scroll_context.jail.spec import Enforcement, JailSpec, guarantees
 from scroll_context.kernel.broker import Broker, Connection
-from scroll_context.kernel.launcher import receive_process
+from scroll_context.kernel.process import receive_process
 from scroll_context.kernel.protocol import (
     CallRequest,
     Failed,

@@ -12,7 +12,8 @@ import msgspec
 from scroll_context.errors import KernelDied
 from scroll_context.jail.scratch import ScratchFolder
 from scroll_context.kernel.broker import Connection
-from scroll_context.kernel.launcher import receive_process, spawn_shared
+from scroll_context.kernel.launcher import spawn_shared
+from scroll_context.kernel.process import receive_process
 from scroll_context.sql.messages import Query, Ready, SqlAnswer, SqlSettings, ToHost
 from scroll_context.work import check as check_work
 

@@ -12,7 +12,7 @@ import socket
 import msgspec
 
 from scroll_context.kernel.frames import FrameReader, encode_frame, send_bytes
-from scroll_context.kernel.launcher import report_process
+from scroll_context.kernel.process import report_process
 from scroll_context.sql.messages import Query, Ready, SqlAnswer, SqlLimits, SqlSettings
 
 
